@@ -5,6 +5,8 @@ One node and one browser serve all tests of this module.
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,8 +14,11 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
+from rapport.channel.consumers import serve
+from rapport.channel.dead_letters import append_dead_letter
+from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
@@ -53,6 +58,12 @@ PAGES = (
     "people/person/ana",
     "people/group",
     "sources",
+    "explore",
+    "explore?channel=raw.freezers&query=data.temperature > -12&range=own",
+    "explore?query=typo = 5",
+    "explore/dead-letters",
+    "explore/ledger",
+    "network",
 )
 
 
@@ -397,5 +408,198 @@ def test_the_form_says_that_it_cannot_show_a_text_it_does_not_understand(
         async with console.enter("/console/policies/too-warm/edit") as page:
             await page.get_by_role("button", name="Form").click()
             await expect(page.get_by_text("more than the form can show")).to_be_visible()
+
+    console.run(scenario())
+
+
+def test_an_event_is_found_by_a_condition_and_followed_to_its_cause_and_new_ones_appear(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/explore", viewport=DESK) as page:
+            await page.get_by_role("searchbox", name="Search channels").fill("readings in the")
+            await page.get_by_role("button", name="Readings in the site's units").click()
+            condition = page.get_by_role("textbox", name="Condition")
+            await condition.fill("typo = 'freezer.temperature'")
+            await page.get_by_role("button", name="Search", exact=True).click()
+            await expect(page.get_by_role("alert")).to_contain_text("there is no field 'typo'")
+            await expect(page.get_by_role("alert").locator("pre")).to_contain_text("^")
+            assert await serious_faults(page) == []
+            await condition.fill("type = 'freezer.temperature'")
+            await page.get_by_text("Build a condition").click()
+            await page.get_by_label("Field").fill("data.value[0]")
+            await page.get_by_label("Comparison").select_option(">")
+            await page.get_by_label("Value").fill("-12")
+            await page.get_by_role("button", name="Add", exact=True).click()
+            built = "type = 'freezer.temperature' AND data.value[0] > -12"
+            await expect(condition).to_have_value(built)
+            await page.get_by_role("button", name="Search", exact=True).click()
+            events = page.get_by_role("region", name="Events")
+            await expect(events.get_by_role("row")).to_have_count(11)  # ten and the head
+            await expect(events).not_to_contain_text("-18")
+
+            await page.get_by_role("button", name="Follow").click()
+            await expect(events).to_contain_text("New events appear here")
+            hot = {**warm_night(console.node.clock.now_ms())[-1], "id": "hot", "temperature": 3.25}
+            bearer = {"Authorization": f"Bearer {TOKEN}"}
+            await console.api.call("POST", "/sources/freezers", [hot], bearer)
+            newest = events.get_by_role("row").nth(1)
+            await expect(newest).to_contain_text("3.25", timeout=10_000)
+
+            await newest.get_by_role("button").click()
+            assert await serious_faults(page) == []
+            await page.get_by_role("link", name="Where this comes from").click()
+            chain = page.locator("main")
+            await expect(chain).to_contain_text("As received from freezers")
+            await expect(chain.locator("pre").first).to_contain_text('"temperature": 3.25')
+            await page.go_back()
+            await expect(condition).to_have_value(built)
+
+    console.run(scenario())
+
+
+def test_following_goes_on_after_a_cut_without_a_gap_or_a_repetition(console: Console) -> None:
+    async def scenario() -> None:
+        channel = console.node.channels.channel("seen-live")
+        await channel.append([numbered(1)])
+        connections: list[str] = []
+        event = {"id": "2", "source": "s", "type": "t", "time": "2026-01-01T00:00:00Z"}
+        text = json.dumps({**event, "position": 2, "received": 1_767_225_600_000, "data": 2})
+        cut = f"retry: 100\n\nid: 2\ndata: {text}\n\n"
+
+        async def answer(route: Route) -> None:
+            """The first connection ends after one event."""
+            connections.append(route.request.url)
+            if len(connections) == 1:
+                await channel.append([numbered(2), numbered(3), numbered(4)])
+                await route.fulfill(body=cut, content_type="text/event-stream")
+            else:
+                await route.continue_()
+
+        async with console.enter("/console/explore?channel=seen-live", viewport=DESK) as page:
+            await page.route("**/stream?*", answer)
+            events = page.get_by_role("region", name="Events")
+            await expect(events.get_by_role("row")).to_have_count(2)
+            await page.get_by_role("button", name="Follow").click()
+            await expect(events.get_by_role("row")).to_have_count(5, timeout=20_000)
+            await expect(events).to_contain_text("New events appear here")
+            shown = await events.get_by_role("row").all_inner_texts()
+            assert [text.split()[-1] for text in shown[1:]] == ["4", "3", "2", "1"]
+            assert len(connections) == 2
+
+    console.run(scenario())
+
+
+def numbered(number: int) -> Event:
+    return Event("s", str(number), "t", "", number, data=str(number).encode())
+
+
+def test_an_operator_replays_a_dead_letter_and_removes_another(console: Console) -> None:
+    async def scenario() -> None:
+        channels, handled, paper = console.node.channels, list[str](), asyncio.Event()
+
+        async def handle(batch: Sequence[StoredEvent]) -> None:
+            if not paper.is_set():
+                raise ValueError("the printer is <b>out</b> of paper")
+            handled.extend(one.event.id for one in batch)
+
+        reader = asyncio.create_task(serve(channels, "job", "printer", handle, console.node.clock))
+        try:
+            await channels.channel("job").append([numbered(1)])
+            assert await channels.channel("dead_letters").wait_after(0, timeout_ms=20_000)
+            paper.set()
+            (stored,) = await channels.channel("job").read_after(0)
+            await append_dead_letter(channels, "job", "gone", stored, ValueError("no"), 3)
+            async with console.enter("/console/explore/dead-letters", viewport=DESK) as page:
+                page.on("dialog", lambda dialog: dialog.accept())
+                printer = page.get_by_role("region", name="printer")
+                await expect(printer).to_contain_text("the printer is <b>out</b> of paper")
+                await printer.get_by_role("row").nth(1).get_by_role("button").first.click()
+                await expect(printer.locator("pre")).to_contain_text('"id": "1"')
+                assert await serious_faults(page) == []
+                await printer.get_by_role("button", name="Replay", exact=True).click()
+                await expect(page.get_by_text("1 is tried again.")).to_be_visible()
+                await page.get_by_label("State").select_option("replayed")
+                await expect(printer).to_contain_text("handled since", timeout=10_000)
+                assert handled == ["1"]
+                await page.get_by_label("State").select_option("open")
+                gone = page.get_by_role("region", name="gone")
+                await gone.get_by_role("button", name="Replay all").click()
+                await expect(page.get_by_role("alert")).to_contain_text("is not supported")
+                await gone.get_by_role("button", name="Remove", exact=True).click()
+                await expect(page.get_by_text("1 was removed.")).to_be_visible()
+                await expect(gone).to_have_count(0)
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    console.run(scenario())
+
+
+def test_the_ledger_is_filtered_and_saved_as_a_file(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/explore/ledger", viewport=DESK) as page:
+            await expect(page.get_by_role("row", name="f2 is too warm")).to_be_visible()
+            await page.get_by_label("Kind").fill("NOTHING")
+            await expect(page.get_by_text("No message matches.")).to_be_visible()
+            await page.get_by_label("Kind").fill("NOTIFICATION")
+            await page.get_by_label("Person").fill("ana")
+            await expect(page.get_by_role("row", name="f2 is too warm")).to_be_visible()
+            async with page.expect_download() as download:
+                await page.get_by_role("link", name="CSV").click()
+            saved = await asyncio.to_thread((await (await download.value).path()).read_text)
+            assert saved.startswith("time,message,kind,")
+            assert "f2 is too warm" in saved
+
+    console.run(scenario())
+
+
+def test_the_network_shows_a_cut_link_with_its_reason_and_the_rate_of_another(
+    console: Console, tmp_path: Path
+) -> None:
+    links = f"""
+[links.bologna]
+url = "http://127.0.0.1:1"
+receive = ["numbers"]
+[links.milano]
+url = "{console.api.url}"
+token = "file:gateway.token"
+receive = ["numbers"]
+[context]
+listen = "127.0.0.1:0"
+"""
+
+    async def scenario() -> None:
+        folder = write_freezer_site(tmp_path / "linked")
+        with (folder / "site.toml").open("a") as file:
+            file.write(links)
+        node = make_node(load_site(folder), NodeSettings(port=0), SystemClock())
+        numbers = console.node.channels.channel("numbers")
+        await numbers.append([numbered(0)])
+        async with serving(node) as url:
+            await node.start()
+            for size, scheme in ((PHONE, "light"), (DESK, "dark")):
+                looks: Any = {"viewport": size, "color_scheme": scheme}
+                async with console.visit(f"{url}/console/network", **looks) as page:
+                    words = page.get_by_role("region", name="In words")
+                    cut = words.get_by_role("row", name="bologna")
+                    await expect(cut).to_contain_text("cut off: no node answers", timeout=10_000)
+                    drawing = page.get_by_role("img", name="2 neighbours; 1 are cut off")
+                    await expect(drawing).to_contain_text("bologna")
+                    await expect(words).to_contain_text("Context broker")
+                    assert await serious_faults(page) == []
+                    width = await page.evaluate("document.documentElement.scrollWidth")
+                    assert width <= size["width"]
+            async with console.visit(f"{url}/console/network", viewport=DESK) as page:
+                await page.clock.install()
+                await page.reload()
+                linked = page.get_by_role("row", name="milano")
+                await expect(linked).to_contain_text("receives numbers: 1")
+                await numbers.append([numbered(number) for number in range(1, 31)])
+                await expect(linked).to_contain_text("receives numbers: 31", timeout=10_000)
+                await page.clock.fast_forward(30_000)
+                await expect(linked).to_contain_text("a minute")
+                await expect(page.get_by_role("img", name="neighbours")).to_contain_text("/min")
+        await node.stop()
 
     console.run(scenario())

@@ -48,6 +48,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The channels that the caller may read, with the newest event of each
+         * @description The channels that the caller may read, with the newest event of each.
+         */
+        get: operations["ChannelsListChannels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/channels/{name}/acks": {
         parameters: {
             query?: never;
@@ -212,6 +232,27 @@ export interface paths {
          * @description A batch of messages with the tokens of this set and of the one that follows.
          */
         post: operations["ChannelsNameRequestsRequestMessages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/channels/{name}/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The newest events of a channel that fulfil a condition, newest first; of those received in a time, or before a position
+         * @description The newest events of a channel that fulfil a condition, newest first; of those received in a
+         *     time, or before a position.
+         */
+        get: operations["ChannelsNameSearchSearchEvents"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -466,8 +507,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Sends dead letters back to the readers that failed
-         * @description Sends dead letters back to the readers that failed.
+         * Sends dead letters back to the readers that failed; to republish them needs `admin`
+         * @description Sends dead letters back to the readers that failed; to republish them needs `admin`.
          */
         post: operations["DeadLettersReplayReplayDeadLetters"];
         delete?: never;
@@ -998,6 +1039,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/ledger/records": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The ledger with kind, sender and text of each message, newest change first; all of it as a file with `format` csv or parquet, or by `Accept`
+         * @description The ledger with kind, sender and text of each message, newest change first; all of it as a
+         *     file with `format` csv or parquet, or by `Accept`.
+         */
+        get: operations["LedgerRecordsLedgerRecords"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/live": {
         parameters: {
             query?: never;
@@ -1237,6 +1299,28 @@ export interface paths {
          * @description Prometheus text.
          */
         get: operations["MetricsMetrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * This node and everything that it is connected to: links, MQTT brokers, context brokers, ensemble nodes and pushes, with state, what waits and why something is cut off; of pushes the caller's own, all for administrators
+         * @description This node and everything that it is connected to: links, MQTT brokers, context brokers,
+         *     ensemble nodes and pushes, with state, what waits and why something is cut off; of pushes the
+         *     caller's own, all for administrators. Needs the role viewer.
+         */
+        get: operations["NetworkNetwork"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2553,6 +2637,23 @@ export interface components {
             name: string;
         };
         /**
+         * ChannelLine
+         * @description A channel that the caller may read.
+         */
+        ChannelLine: {
+            last: number;
+            name: string;
+            /** @default 0 */
+            received: number;
+        };
+        /**
+         * ChannelList
+         * @description Channels by name.
+         */
+        ChannelList: {
+            channels: components["schemas"]["ChannelLine"][];
+        };
+        /**
          * CheckResult
          * @description The version of a policy, empty when it has errors, and every problem.
          */
@@ -2728,6 +2829,25 @@ export interface components {
             type: "cut";
         };
         /**
+         * DeadLetter
+         * @description A dead letter and its state.
+         */
+        DeadLetter: {
+            attempts: number;
+            channel: string;
+            code: string;
+            /** @default null */
+            event: Record<string, never> | null;
+            event_position: number;
+            id: string;
+            message: string;
+            position: number;
+            reader: string;
+            received: number;
+            /** @enum {unknown} */
+            state: "forgotten" | "open" | "replayed" | "waiting";
+        };
+        /**
          * Declare
          * @description Declares or redeclares an interpretation, for the present canonical version or that of
          *         its parent.
@@ -2883,6 +3003,18 @@ export interface components {
             id: string;
             /** @default null */
             ref: string | number | null;
+        };
+        /**
+         * EventSearch
+         * @description Events, newest first; go on with `before=next`, 0 when there is no more. A page may be empty
+         *         and have a `next`: one request looks at 20,000 events at most.
+         */
+        EventSearch: {
+            channel: string;
+            events: components["schemas"]["StoredCloudEvent"][];
+            last: number;
+            next: number;
+            reached: number;
         };
         /**
          * Explanation
@@ -3158,6 +3290,52 @@ export interface components {
             tries: number;
         };
         /**
+         * LedgerRecord
+         * @description A row of the ledger, and its message's kind, sender and text.
+         */
+        LedgerRecord: {
+            adapter: string;
+            address: string;
+            answer: string;
+            attempt: number;
+            /** @default false */
+            declined: boolean;
+            detection: string;
+            /** @default 0 */
+            first: number;
+            message: string;
+            peer: string;
+            policy: string;
+            /** @default 0 */
+            position: number;
+            reason: string;
+            /** @default  */
+            receiver: string;
+            /** @default  */
+            sender: string;
+            /** @default 0 */
+            stage: number;
+            state: string;
+            /** @default  */
+            subtype: string;
+            /** @default  */
+            text: string;
+            time: number;
+            /** @default  */
+            type: string;
+            until: number;
+        };
+        /**
+         * LedgerRecords
+         * @description Records, newest change first; `next` is the cursor of the next page, empty at the end. A page
+         *         may be empty and have a `next`: a search by kind looks at 20,000 rows at most.
+         */
+        LedgerRecords: {
+            /** @default  */
+            next: string;
+            records: components["schemas"]["LedgerRecord"][];
+        };
+        /**
          * LedgerRow
          * @description The newest state of one message at a person (`address` empty) or at one address.
          */
@@ -3377,6 +3555,82 @@ export interface components {
             time: number | null;
             /** @default null */
             value: unknown[] | null;
+        };
+        /**
+         * Network
+         * @description The node and everything that it is connected to; what is cut comes first.
+         */
+        Network: {
+            /** @default 0 */
+            left_out: number;
+            neighbours: components["schemas"]["NetworkNeighbour"][];
+            node: string;
+            parts: components["schemas"]["NetworkPart"][];
+            site: string;
+        };
+        /**
+         * NetworkFlow
+         * @description What goes one way between this node and a neighbour in one channel.
+         */
+        NetworkFlow: {
+            /** @default 0 */
+            behind: number;
+            channel: string;
+            count: number;
+            /** @default 0 */
+            last: number;
+            /** @default false */
+            more: boolean;
+            /** @default 0 */
+            refused: number;
+            /** @default  */
+            trouble: string;
+            /** @default 0 */
+            unreadable: number;
+            /** @enum {unknown} */
+            way: "in" | "out";
+        };
+        /**
+         * NetworkNeighbour
+         * @description One neighbour of the node.
+         */
+        NetworkNeighbour: {
+            address: string;
+            /** @default [] */
+            flows: components["schemas"]["NetworkFlow"][];
+            /** @enum {unknown} */
+            kind: "context" | "ensemble" | "link" | "mqtt" | "push";
+            /** @default 0 */
+            last: number;
+            name: string;
+            /** @default  */
+            node: string;
+            /** @default  */
+            reason: string;
+            /** @default null */
+            round_trip_ms: number | null;
+            /** @default 0 */
+            since: number;
+            /** @enum {unknown} */
+            state: "behind" | "cut" | "doubtful" | "well";
+        };
+        /**
+         * NetworkPart
+         * @description The node's own end of a network: its context broker or its ensemble node.
+         */
+        NetworkPart: {
+            address: string;
+            /** @default 0 */
+            copies: number;
+            /** @default 0 */
+            holds: number;
+            /** @enum {unknown} */
+            kind: "context" | "ensemble";
+            name: string;
+            /** @default  */
+            reason: string;
+            /** @enum {unknown} */
+            state: "behind" | "cut" | "doubtful" | "well";
         };
         /**
          * NewInterceptor
@@ -4865,6 +5119,35 @@ export interface operations {
             503: components["responses"]["ProblemAtLink"];
         };
     };
+    ChannelsListChannels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The channels that the caller may read, with the newest event of each */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     ChannelsNameAcksSettleDeliveries: {
         parameters: {
             query?: never;
@@ -5245,6 +5528,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BatchShown"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    ChannelsNameSearchSearchEvents: {
+        parameters: {
+            query?: {
+                query?: string;
+                kind?: string;
+                from?: string;
+                to?: string;
+                before?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @example raw.readers */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The newest events of a channel that fulfil a condition, newest first; of those received in a time, or before a position */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventSearch"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5746,7 +6068,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DeadLetter"][];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5817,7 +6139,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Sends dead letters back to the readers that failed */
+            /** @description Sends dead letters back to the readers that failed; to republish them needs `admin` */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5854,7 +6176,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DeadLetter"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6905,6 +7227,47 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    LedgerRecordsLedgerRecords: {
+        parameters: {
+            query?: {
+                person?: string;
+                kind?: string;
+                state?: string;
+                policy?: string;
+                since?: string;
+                until?: string;
+                after?: string;
+                limit?: number;
+                format?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The ledger with kind, sender and text of each message, newest change first; all of it as a file with `format` csv or parquet, or by `Accept` */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LedgerRecords"];
+                    "application/vnd.apache.parquet": components["schemas"]["LedgerRecords"];
+                    "text/csv": components["schemas"]["LedgerRecords"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     LiveFollow: {
         parameters: {
             query?: never;
@@ -7474,6 +7837,35 @@ export interface operations {
                 };
                 content: {
                     "text/plain; version=1.0.0; charset=utf-8": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    NetworkNetwork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description This node and everything that it is connected to: links, MQTT brokers, context brokers, ensemble nodes and pushes, with state, what waits and why something is cut off; of pushes the caller's own, all for administrators */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Network"];
                 };
             };
             400: components["responses"]["Problem"];

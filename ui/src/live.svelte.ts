@@ -1,7 +1,7 @@
 // What moved at the node (GET /live); pages load again what they show of a part that moved.
 import { Refused } from "./api";
 
-export type Part = "events" | "detections" | "log" | "quarantine" | "policies" | "faults";
+export type Part = "events" | "detections" | "log" | "quarantine" | "policies" | "faults" | "network" | "dead_letters";
 type State = Record<Part, number | string>;
 
 const STALE_MS = 4_000;

@@ -156,6 +156,11 @@ class LedgerIndex:
         found = self._kept.by_key(MESSAGES, [[message]])
         return _as(MessageRow, found[0]) if found else None
 
+    def messages_named(self, names: Collection[str]) -> dict[str, MessageRow]:
+        """The known ones of these messages, by name."""
+        found = self._kept.by_key(MESSAGES, [[name] for name in sorted(names)])
+        return {row.message: row for row in (_as(MessageRow, each) for each in found)}
+
     def lines(self, message: str) -> list[int]:
         """Positions in `log` of all lines about a message, in order."""
         return sorted(row[1] for row in self._kept.by_key(LINES, [[message]]))
@@ -329,6 +334,15 @@ class Ledger:
         rows = await run_blocking(partial(self._index.rows, question))
         full = len(rows) == question.limit
         return LedgerPage(rows, cursor_after(rows[-1]) if rows and full else "")
+
+    async def count(self, question: Question) -> int:
+        """How many rows match, however many a page has; reads all of them."""
+        await self.refresh()
+        return sum((await run_blocking(partial(self._index.counts, question))).values())
+
+    async def messages_named(self, names: Collection[str]) -> dict[str, MessageRow]:
+        """The known ones of these messages, by name, as at the last refresh."""
+        return await run_blocking(partial(self._index.messages_named, names))
 
     async def find_messages(self, question: Question) -> LedgerMessagePage:
         """A page of matching messages, newest first, up to date."""

@@ -320,6 +320,11 @@ class NodeContext:
             raise Unavailable("the node's context broker is not open", code="context.not_open")
         return self._broker
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the network that the site names was joined; True where it names none."""
+        return self._joined
+
     async def open(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Opens the broker with what is still valid of before; returns the work to be done from
         then on, by name. Raises Unavailable when its address is taken, InvalidInput for bad keys.

@@ -195,6 +195,10 @@ class ChannelStatus(msgspec.Struct):
     unreadable: int = 0
     """Positions that the neighbour could not read."""
     trouble: str = ""
+    last: int = 0
+    """The last exchange in ms, also one that showed nothing new."""
+    more: bool = False
+    """The neighbour has more than was received so far."""
 
     def count(self, came: IntakeResult) -> None:
         """Adds one arrival."""
@@ -213,6 +217,8 @@ class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     way: str
     channel: str
     counts: ChannelStatus
+    reached: int = 0
+    """When the other end of a link answered last, in ms."""
 
 
 _log = get_logger(__name__)
@@ -245,6 +251,7 @@ class RunningLink:
         self._tasks = Tasks(parts.clock)
         self.peer = ""
         self.trouble = "not reached yet"
+        self.last_hello = 0
         self.status: dict[tuple[str, str], ChannelStatus] = {}
         self._begun: set[tuple[str, str]] = set()
         self._gaps_until: dict[str, int] = {}
@@ -259,6 +266,7 @@ class RunningLink:
                     self._meet(hello.node)
                     self._share(hello.channels)
                     self.trouble, failures = "", 0
+                    self.last_hello = self._parts.clock.now_ms()
                     await self._parts.clock.sleep(HELLO_EVERY_MS)
                 except RapportError as error:
                     self.trouble = error.message
@@ -334,6 +342,8 @@ class RunningLink:
     ) -> LinkPosition:
         request = request_at(place, most=MOST_EVENTS, wait_ms=wait_ms)
         arrival = await self._neighbour.request(channel, request, self._parts.clock.now_ms())
+        status.last = self._parts.clock.now_ms()
+        status.more = bool(arrival.events) and arrival.received.next_token is not None
         if arrival.events:
             came = await self._parts.receiver.take_in(local, self.peer, arrival.events)
             status.count(came)
@@ -384,6 +394,7 @@ class RunningLink:
                     for part in parts_of([one.event for one in given]):
                         await self._hand_over(channel, part)
                         status.forwarded += len(part)
+                        status.last = self._parts.clock.now_ms()
                     if batch:
                         await reader.commit(batch[-1].position)
                     failures, status.trouble = 0, ""
@@ -460,6 +471,7 @@ def _rows(running: RunningLink) -> list[LinkStatus]:
                 way=way,
                 channel=channel,
                 counts=shown,
+                reached=running.last_hello,
             )
         )
     return rows

@@ -70,6 +70,7 @@ class RunningBridge:
         self._lasts: dict[str, dict[str, Event]] = {}
         """By channel the last event of each topic, as far as known."""
         self.taken = self.repeated = self.refused = self.published = 0
+        self.last_taken = self.last_published = 0
 
     @property
     def trouble(self) -> str:
@@ -98,6 +99,7 @@ class RunningBridge:
         assert self._client is not None
         await self._client.publish(topic_of(event, outgoing.topic), payload_of(event, outgoing))
         self.published += 1
+        self.last_published = self._clock.now_ms()
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -139,6 +141,7 @@ class RunningBridge:
             try:
                 await self._append(channel, events)
                 self.taken += len(events)
+                self.last_taken = self._clock.now_ms()
                 return
             except InvalidInput as error:
                 await self._part(channel, events, error)
@@ -281,8 +284,11 @@ def _rows(running: RunningBridge) -> list[LinkStatus]:
             known=running.repeated,
             refused=running.refused,
             trouble=running.trouble,
+            last=running.last_taken,
         ),
-        "mqtt out": ChannelStatus(forwarded=running.published, trouble=running.trouble),
+        "mqtt out": ChannelStatus(
+            forwarded=running.published, trouble=running.trouble, last=running.last_published
+        ),
     }
     channels = {
         "mqtt in": sorted({one.channel for one in bridge.incoming}),

@@ -189,6 +189,7 @@ _TAGS = {
     "detections": "console",
     "rates": "console",
     "live": "console",
+    "network": "console",
     "": "page",
 }
 """Tags by the first part of a path; others are that part itself."""

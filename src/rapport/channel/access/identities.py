@@ -110,8 +110,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     take: tuple[str, ...] = ()
     """A taken message is gone for all others, so `subscribe` does not include this right."""
     admin: bool = False
-    """The right to change the node: interpretations, policies, interceptors, links, dead letters,
-    forgetting.
+    """The right to change the node: interpretations, policies, interceptors, links, forgetting.
     """
     role: Role | Literal[""] = ""
     """What the identity may do in the console; includes the rights of the role."""

@@ -175,7 +175,7 @@ class EnsembleNode:
             group=format_address((self._group.host, self._group.port)) if self._group else "",
             components=tuple(host.components),
             withheld=tuple(host.withheld.values()),
-            members=_members(swim) if swim is not None else (),
+            members=self.roster(),
             replicas=tuple(
                 ReplicaStatus(
                     component=name,
@@ -195,6 +195,11 @@ class EnsembleNode:
             counters=self._counters(),
             fault_counts=dict(host.faults.by_code),
         )
+
+    def roster(self) -> tuple[MemberStatus, ...]:
+        """The other nodes, those that left or died included."""
+        swim = self._shell.swim
+        return _members(swim) if swim is not None else ()
 
     def take_summary(self) -> GossipSummary | None:
         """Its gossip since the last call, for the log; none if nothing happened."""

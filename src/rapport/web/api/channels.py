@@ -1,9 +1,9 @@
 """Administration of channels: interceptors, dead letters, readers, push subscriptions. [CH-10,
 CH-14, CH-2]
 
-Changes need the right to change the node; reading the state of a channel needs the right to
-subscribe to it. A push subscription is visible to its subscriber and to administrators; it is
-created and renewed by requests with `push_address`.
+Changes need the right to change the node, dead letters the role operator; reading the state of a
+channel needs the right to subscribe to it. A push subscription is visible to its subscriber and to
+administrators; it is created and renewed by requests with `push_address`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rapport.web.endpoint import (
     json_response,
     require_admin,
     require_right,
+    require_role,
 )
 from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
 
@@ -152,7 +153,7 @@ async def forget_reader(
     return json_response({"forgotten": reader})
 
 
-@get("/dead-letters")
+@get("/dead-letters", opt={DOC: EndpointDoc(answer=DeadLetter, is_list=True)})
 async def list_dead_letters(
     request: Request[Any, Any, Any],
     node: NodeDependency,
@@ -164,7 +165,7 @@ async def list_dead_letters(
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_LETTERS)] = 100,
 ) -> Response[bytes]:
     """Dead letters, oldest first: of a channel, a reader, a time; of any state for `all`."""
-    require_admin(request, node)
+    require_role(request, node, "operator")
     wanted = LetterFilter(
         channel=channel,
         reader=reader,
@@ -175,12 +176,12 @@ async def list_dead_letters(
     return json_response(await node.maintenance.dead_letters.letters(wanted, limit=limit))
 
 
-@get("/dead-letters/{letter:str}")
+@get("/dead-letters/{letter:str}", opt={DOC: EndpointDoc(answer=DeadLetter)})
 async def show_dead_letter(
     request: Request[Any, Any, Any], letter: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """One dead letter with its event."""
-    require_admin(request, node)
+    require_role(request, node, "operator")
     return json_response(await node.maintenance.dead_letters.show(letter))
 
 
@@ -196,9 +197,11 @@ async def show_dead_letter(
 async def replay_dead_letters(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
-    """Sends dead letters back to the readers that failed."""
-    require_admin(request, node)
+    """Sends dead letters back to the readers that failed; to republish them needs `admin`."""
+    require_role(request, node, "operator")
     replay = _READ_SEND_BACK.decode(await request.body())
+    if replay.republish:
+        require_admin(request, node)
     return _done(await node.maintenance.dead_letters.replay(replay, republish=replay.republish))
 
 
@@ -211,7 +214,7 @@ async def forget_dead_letters(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
     """Marks dead letters as discarded."""
-    require_admin(request, node)
+    require_role(request, node, "operator")
     return _done(
         await node.maintenance.dead_letters.forget(_READ_WANTED.decode(await request.body()))
     )

@@ -1,4 +1,6 @@
-"""Federation: the identity of a node, and events handed over by other nodes. [CH-11]"""
+"""Federation: the identity of a node, events handed over by other nodes, and the network as people
+see it. [CH-11, CN-12]
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from rapport.channel.federation import check_node_id, is_shared
 from rapport.core.codec import decode_cloudevents
 from rapport.core.errors import NotAllowed, TooLarge
 from rapport.core.json_objects import ObjectDecoder
-from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_right
+from rapport.node.network import Network, network_of
+from rapport.web.endpoint import (
+    NodeDependency,
+    identity_of,
+    json_response,
+    require_right,
+    require_role,
+)
 from rapport.web.endpoint_docs import DOC, EXAMPLE_EVENT, JSON, JSON_OBJECT, EndpointDoc
 
 
@@ -72,3 +81,12 @@ async def links(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     node.rights.check_admin(identity_of(request))
     rows = [*node.links.status(), *node.bridges.status()]
     return json_response([msgspec.to_builtins(row) for row in rows])
+
+
+@get("/network", opt={DOC: EndpointDoc(answer=Network)})
+async def network(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """This node and everything that it is connected to: links, MQTT brokers, context brokers,
+    ensemble nodes and pushes, with state, what waits and why something is cut off; of pushes the
+    caller's own, all for administrators. Needs the role viewer.
+    """
+    return json_response(await network_of(node, require_role(request, node, "viewer")))

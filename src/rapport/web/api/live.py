@@ -14,6 +14,7 @@ import msgspec
 from litestar import Request, get
 from litestar.response import Stream
 
+from rapport.node.network import network_mark
 from rapport.node.node import Node
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import NodeDependency, require_any_right
@@ -21,7 +22,7 @@ from rapport.web.endpoint_docs import DOC, EndpointDoc
 from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 
 _EVERY_MS = 1_000
-_CHANNELS = ("events", "detections", "log", "quarantine", "policies")
+_CHANNELS = ("events", "detections", "log", "quarantine", "policies", "dead_letters")
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +33,11 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     log: int = 0
     quarantine: int = 0
     policies: int = 0
+    dead_letters: int = 0
     faults: str = ""
     """Names of the faults of now."""
+    network: str = ""
+    """Differs when a link, a neighbour or a push moved."""
 
 
 @get(
@@ -74,4 +78,5 @@ def _state(node: Node, identity: str) -> LiveState:
         if node.rights.allows(identity, "subscribe", name)
     }
     faults = ",".join(one.name for one in node.conditions.current())
-    return LiveState(**positions, faults=faults)
+    network = network_mark(node) if node.rights.allows_role(identity, "viewer") else ""
+    return LiveState(**positions, faults=faults, network=network)
