@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -34,11 +35,12 @@ from rapport.policy.engine.stream_steps import TimeMoved
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators import check_supported
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.plan_shape import looked_up
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from support.judge.holding import Reading
+from support.situation_policies import ZONES, PolicyWriter
+from support.situation_worlds import EDGES, ONTOLOGY, attributes_in, varied_world
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
 from support.varied.worlds import readings_batch
@@ -53,7 +55,7 @@ class Stream(msgspec.Struct):
 
     ontology: Ontology
     pull: PullData
-    plans: list[Plan]
+    plans: list[PolicyPlan]
     readings: list[Reading]
     beats: list[TimeMoved]
     lateness_ms: int
@@ -104,15 +106,44 @@ class Ways:
         beats = _beats(chance, readings, lateness)
         return Stream(site.ontology, site.pull, plans, readings, beats, lateness)
 
-    def plans(self, chance: Chance, ontology: Ontology, wanted: int) -> list[Plan]:
+    def stateful(self, chance: Chance, *, events: int = 40) -> Stream:
+        """A random world with situations and a policy with `while`."""
+        edge, zone = chance.choice(EDGES), chance.choice(("Europe/Berlin", *ZONES))
+        writer = PolicyWriter(chance, edge, zone)
+        ontology = msgspec.structs.replace(ONTOLOGY, zone=zone)
+        plans: list[PolicyPlan] = []
+        texts: list[str] = []
+        for write in (writer.policy, writer.policy, writer.guarded):
+            plan = None
+            while plan is None:
+                text, name = write(), f"p{len(plans)}"
+                with contextlib.suppress(PolicyError):
+                    plan = compile_policy(text, name=name, ontology=ontology, window_ms=3_000).plan
+            plans.append(plan)
+            texts.append(text)
+        world = varied_world(
+            chance,
+            attributes_in("\n".join(texts)) or ["temperature"],
+            edge=edge,
+            zone=zone,
+            events=events,
+            changing_tables=False,
+        )
+        lateness = chance.choice((0, 700, 3_000))
+        readings = _shaken(chance, world.readings, (0, 0, 0, 500, 2_900, 6_000))
+        beats = _beats(chance, readings, lateness, (-500, 0, 1_000, 9_000))
+        return Stream(ontology, world.tables[0].pull, plans, readings, beats, lateness)
+
+    def plans(self, chance: Chance, ontology: Ontology, wanted: int) -> list[PolicyPlan]:
         """Random ones, named by number."""
-        plans: list[Plan] = []
+        plans: list[PolicyPlan] = []
         while len(plans) < wanted:
             text, name = varied_policy(chance, ontology), f"p{len(plans)}"
             try:
                 plan = compile_policy(text, name=name, ontology=ontology, window_ms=100).plan
             except PolicyError:
                 continue
+            assert isinstance(plan, Plan)
             if not check_supported(plan):
                 plans.append(plan)
         return plans
@@ -122,11 +153,15 @@ class Ways:
         asked = tables_for(stream.plans, stream.pull)
         return WorkerTables(
             {one.concept: _shifted(chance, one) for one in asked.held()},
-            {name: asked.pairs(name) for plan in stream.plans for name in looked_up(plan)},
+            asked._pairs,
+            asked._days,
         )
 
     def runner(
-        self, stream: Stream, plans: Sequence[Plan] | None = None, pull: PullData | None = None
+        self,
+        stream: Stream,
+        plans: Sequence[PolicyPlan] | None = None,
+        pull: PullData | None = None,
     ) -> LocalRunner:
         return LocalRunner(
             stream.plans if plans is None else plans,
@@ -139,7 +174,7 @@ class Ways:
     def alone(
         self,
         stream: Stream,
-        plans: Sequence[Plan] | None = None,
+        plans: Sequence[PolicyPlan] | None = None,
         *,
         switch: tuple[int, PullData] | None = None,
     ) -> Outcome:
@@ -162,7 +197,11 @@ class Ways:
         return in_form(found, undecided, runner.take_late())
 
     def gone_over(
-        self, stream: Stream, runner: LocalRunner, plans: Sequence[Plan] | None, pull: PullData
+        self,
+        stream: Stream,
+        runner: LocalRunner,
+        plans: Sequence[PolicyPlan] | None,
+        pull: PullData,
     ) -> LocalRunner:
         """One that knows the same and looks things up elsewhere."""
         after = self.runner(stream, plans, pull)
@@ -219,7 +258,13 @@ class Ways:
     def shares(self, stream: Stream, buckets: int) -> PolicyAssignment:
         return assign_policies(stream.plans, stream.pull, stream.ontology.sources, buckets)
 
-    def keeper(self, stream: Stream, shares: PolicyAssignment, number: int) -> BucketKeeper:
+    def keeper(
+        self,
+        stream: Stream,
+        shares: PolicyAssignment,
+        number: int,
+        stopped: Mapping[str, str] | None = None,
+    ) -> BucketKeeper:
         plan = plan_of_bucket(
             number,
             stream.plans,
@@ -228,6 +273,7 @@ class Ways:
             sources=stream.ontology.sources,
             began=stream.began,
             after=0,
+            stopped=stopped,
         )
         return BucketKeeper(plan, tables_for(stream.plans, stream.pull))
 
@@ -269,21 +315,29 @@ def _shifted(chance: Chance, instances: Instances) -> Instances:
     return Instances(instances.concept, list(instances.ids), columns)
 
 
-def _shaken(chance: Chance, readings: Sequence[Reading]) -> list[Reading]:
+def _shaken(
+    chance: Chance,
+    readings: Sequence[Reading],
+    late_ms: Sequence[int] = (0, 0, 0, 10, 60, 300),
+) -> list[Reading]:
     """Some come later than they should, some much later."""
     delays = {
-        number: chance.choice((0, 0, 0, 10, 60, 300)) + reading.time
-        for number, reading in enumerate(readings)
+        number: chance.choice(late_ms) + reading.time for number, reading in enumerate(readings)
     }
     return [readings[number] for number in sorted(delays, key=lambda n: (delays[n], n))]
 
 
-def _beats(chance: Chance, readings: Sequence[Reading], lateness: int) -> list[TimeMoved]:
+def _beats(
+    chance: Chance,
+    readings: Sequence[Reading],
+    lateness: int,
+    ahead_ms: Sequence[int] = (-50, 0, 30, 300),
+) -> list[TimeMoved]:
     beats = []
     for position in range(1, len(readings) + 1):
         if chance.randint(0, 7) == 0:
             time = max(one.time for one in readings[:position])
-            beats.append(TimeMoved(time + chance.choice((-50, 0, 30, 300)), position))
+            beats.append(TimeMoved(time + chance.choice(ahead_ms), position))
     return [*beats, TimeMoved(readings[-1].time + FAR_MS, len(readings))]
 
 

@@ -571,7 +571,7 @@ def interest_of(
 
 def counts_silence(plan: PolicyPlan, sources: Mapping[str, PushSource]) -> bool:
     """Whether it matters to the plan when the history began."""
-    if plan.conditions():
+    if isinstance(plan, SituationPlan) or plan.guard is not None:
         return True
     silent = any(isinstance(term, SilentTerm) for term in plan.terms)
     return silent or bool(watched_sources(plan, sources))

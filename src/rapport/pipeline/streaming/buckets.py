@@ -8,13 +8,16 @@ readings, as much of the others as is needed to judge lateness.
 State is a snapshot and, after it, the batches since: writing a snapshot after every batch would
 cost as much as the bucket knows, a batch costs as much as the batch. A bucket is restored from the
 newest snapshot by processing those batches again. A chain of digests names every state.
+
+A bucket also keeps which situations it told the beginning of. As in the node's engine, another
+version of their policy continues them, and a policy that is stopped ends them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -27,11 +30,13 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, Problem
 from rapport.pipeline.history.keys import Key
 from rapport.pipeline.worker_tables import WorkerTables, decode_tables
+from rapport.policy.engine.open_situations import OpenSituation, OpenSituations, bindings_key
 from rapport.policy.engine.stream_steps import TimeMoved
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME
-from rapport.policy.plan import Plan, conditions_plan, decode_plan, encode_plan
+from rapport.policy.plan import PolicyPlan, decode_plan, encode_plan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan
 
 POSITION, HIGH = "position", "high"
 """Columns before those of a reading: its place in `events`, and the time that the stretch had
@@ -108,15 +113,23 @@ class BucketPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     buckets: int
-    plans: tuple[Plan, ...]
+    plans: tuple[PolicyPlan, ...]
     keys: Mapping[str, Key]
     """By policy its partition key; a policy without one runs in this bucket alone."""
     lateness_ms: int
     sources: Mapping[str, PushSource]
     began: int | None = None
-    """When the policies started: silence counts from there. None: with the first reading."""
+    """When the policies started: silence and situations count from there. None: with the first
+    reading.
+    """
     after: int = 0
     """The position of `events` behind which reading begins."""
+    stopped: Mapping[str, str] = {}
+    """Why policies do not run any more: the reason with which their open situations end."""
+
+    def situations(self) -> dict[str, SituationPlan]:
+        """The plans with a situation by policy."""
+        return {one.policy: one for one in self.plans if isinstance(one, SituationPlan)}
 
     def parts(self) -> dict[str, str]:
         """By policy the partitioning that its state depends on."""
@@ -152,6 +165,8 @@ class _Saved(msgspec.Struct):
     tables: bytes = b""
     """Empty, with no sources: saved by a version that used the tables of now."""
     sources: dict[str, PushSource] | None = None
+    open: list[OpenSituation] = []
+    """Missing if saved by a version without situations."""
 
 
 class Bucket:
@@ -166,6 +181,9 @@ class Bucket:
         self._runner = _runner(plan, tables)
         self.reached, self.latest = plan.after, _BEGIN_OF_TIME
         self._beats: list[TimeMoved] = []
+        self._open = OpenSituations()
+        self._ends: list[Detection] = []
+        """Ends of situations whose policy was stopped, told with the next batches."""
 
     @property
     def watermark(self) -> int:
@@ -249,7 +267,12 @@ class Bucket:
             detections += runner.feed(rows.drop_columns([HIGH]), high)
         if self.latest > _BEGIN_OF_TIME:
             detections += runner.advance(self.latest)
-        found.detections += [one for one in detections if self._is_own(one)]
+        situations = self.plan.situations()
+        own = [one for one in detections if self._is_own(one)]
+        own = self._open.continued(own, situations)
+        self._open.note(own, situations)
+        found.detections += [*self._ends, *own]
+        self._ends = []
         found.undecided += [one for one in runner.take_undecided() if self._is_own(one)]
 
     def _is_own(self, one: Detection | Undecided) -> bool:
@@ -274,6 +297,7 @@ class Bucket:
                 plan.began,
                 self._tables.encoded,
                 dict(plan.sources),
+                self._open.state(),
             )
         )
 
@@ -288,7 +312,7 @@ class Bucket:
         plan = BucketPlan(
             number=saved.number,
             buckets=saved.buckets,
-            plans=tuple(conditions_plan(decode_plan(raw), "Spark") for raw in saved.plans),
+            plans=tuple(decode_plan(raw) for raw in saved.plans),
             keys=saved.keys,
             lateness_ms=saved.lateness_ms,
             sources=sources if saved.sources is None else saved.sources,
@@ -297,6 +321,7 @@ class Bucket:
         bucket = Bucket(plan, decode_tables(saved.tables) if saved.tables else tables)
         bucket.reached, bucket.latest, bucket._beats = saved.reached, saved.latest, saved.beats
         bucket._runner.restore_known(saved.runner)
+        bucket._open = OpenSituations(saved.open)
         return bucket
 
     def is_of(self, plan: BucketPlan, tables: WorkerTables) -> bool:
@@ -315,6 +340,7 @@ class Bucket:
     def migrated_to(self, plan: BucketPlan, tables: WorkerTables) -> tuple[Bucket, list[str]]:
         """A bucket with other plans or tables that goes on here. Plans with the same version and
         partitioning keep their state; the names of the others, which begin here, are returned too.
+        Open situations of those go on, if they can; others end.
         """
         before, after = self.plan.parts(), plan.parts()
         parted = {name for name, part in after.items() if before.get(name, part) != part}
@@ -326,7 +352,30 @@ class Bucket:
                 turned._runner.deploy(one)
         turned.reached, turned.latest = self.reached, self.latest
         turned._beats = list(self._beats)
-        return turned, sorted([*anew, *parted])
+        turned._open = OpenSituations(self._open.state())
+        turned._end_stopped(self.plan, parted)
+        begun = sorted([*anew, *parted])
+        for policy in begun:
+            known = turned._open.of(policy)
+            if known:
+                began = {bindings_key(one.bindings): one.began for one in known}
+                turned._runner.continue_open(policy, began)
+        return turned, begun
+
+    def _end_stopped(self, before: BucketPlan, parted: Container[str]) -> None:
+        """Ends the situations that no policy of this bucket can continue."""
+        past, now = before.situations(), self.plan.situations()
+        for policy in self._open.count():
+            if policy not in now:
+                reason = self.plan.stopped.get(policy, "the policy was stopped")
+            elif _aliases(past[policy]) != _aliases(now[policy]):
+                reason = "the policy was replaced by one about other things"
+            elif policy in parted:
+                reason = "the policy is divided among other parts now"
+            else:
+                continue
+            version = past[policy].version()
+            self._ends += self._open.end(policy, version, reason, self.watermark)
 
 
 def _tick_position(beat: TimeMoved) -> int:
@@ -341,6 +390,10 @@ def _merged_ticks(beats: Iterable[TimeMoved]) -> list[TimeMoved]:
     for beat in beats:
         times[beat.after] = max(beat.time, times.get(beat.after, beat.time))
     return [TimeMoved(times[after], after) for after in sorted(times)]
+
+
+def _aliases(plan: SituationPlan) -> dict[str, str]:
+    return {bound.alias: bound.concept for bound in plan.aliases}
 
 
 def _versions(plan: BucketPlan) -> dict[str, str]:
