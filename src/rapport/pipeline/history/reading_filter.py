@@ -48,7 +48,7 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.situation_plan import BoundAlias, counted_aliases
+from rapport.policy.situation_plan import BoundAlias, SituationPlan, counted_aliases
 from rapport.units import sphere
 
 _MOST_PAIRS = 10_000_000

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from rapport.core.detection import DETECTED, UNDECIDED
+from rapport.core.detection import DETECTED, ENDED, UNDECIDED
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock, SystemClock
@@ -366,8 +366,8 @@ def live_events(rows: DataFrame, job: LiveJob) -> DataFrame:
     def batches(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return handle.worker().batches(given)
 
-    def count(kind: str) -> Any:
-        return F.count(F.when(F.col("type") == kind, 1))
+    def count(*kinds: str) -> Any:
+        return F.count(F.when(F.col("type").isin(*kinds), 1))
 
     output = bucket_rows(rows.mapInArrow(batches, BATCH_COLUMNS).groupBy("bucket"), handle)
     # Several buckets may find the same reading late or unusable.
@@ -378,7 +378,7 @@ def live_events(rows: DataFrame, job: LiveJob) -> DataFrame:
     observed = output.observe(
         _METRICS,
         F.array_join(F.collect_list("report"), "\n").alias("reports"),
-        count(DETECTED).alias("detections"),
+        count(DETECTED, ENDED).alias("detections"),
         count(UNDECIDED).alias("undecided"),
         late.alias("late"),
         unusable.alias("quarantined"),
