@@ -32,11 +32,13 @@ from rapport.pipeline.streaming.live_job import (
 from rapport.pipeline.worker_tables import WorkerTables, tables_for
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.stream_steps import TimeMoved
+from rapport.policy.named_values import WHY, NeededValues, needed_values, vocabulary
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators import check_supported
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan, PolicyPlan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan
 from rapport.tables.instances import Instances
 from support.judge.holding import Reading
 from support.situation_policies import ZONES, PolicyWriter
@@ -59,6 +61,7 @@ class Stream(msgspec.Struct):
     readings: list[Reading]
     beats: list[TimeMoved]
     lateness_ms: int
+    needed: dict[str, NeededValues] = {}
 
     @property
     def began(self) -> int:
@@ -106,21 +109,25 @@ class Ways:
         beats = _beats(chance, readings, lateness)
         return Stream(site.ontology, site.pull, plans, readings, beats, lateness)
 
-    def stateful(self, chance: Chance, *, events: int = 40) -> Stream:
-        """A random world with situations and a policy with `while`."""
+    def stateful(self, chance: Chance, *, events: int = 40, with_values: bool = False) -> Stream:
+        """A random world with situations and a policy with `while`; texts may name all."""
         edge, zone = chance.choice(EDGES), chance.choice(("Europe/Berlin", *ZONES))
         writer = PolicyWriter(chance, edge, zone)
         ontology = msgspec.structs.replace(ONTOLOGY, zone=zone)
         plans: list[PolicyPlan] = []
         texts: list[str] = []
+        needed: dict[str, NeededValues] = {}
         for write in (writer.policy, writer.policy, writer.guarded):
-            plan = None
-            while plan is None:
+            made = None
+            while made is None:
                 text, name = write(), f"p{len(plans)}"
                 with contextlib.suppress(PolicyError):
-                    plan = compile_policy(text, name=name, ontology=ontology, window_ms=3_000).plan
-            plans.append(plan)
+                    made = compile_policy(text, name=name, ontology=ontology, window_ms=3_000)
+            plans.append(made.plan)
             texts.append(text)
+            if with_values and isinstance(made.plan, SituationPlan):
+                named = [*vocabulary(made, ontology), WHY]
+                needed[name] = needed_values(named, made, ontology)
         world = varied_world(
             chance,
             attributes_in("\n".join(texts)) or ["temperature"],
@@ -132,7 +139,8 @@ class Ways:
         lateness = chance.choice((0, 700, 3_000))
         readings = _shaken(chance, world.readings, (0, 0, 0, 500, 2_900, 6_000))
         beats = _beats(chance, readings, lateness, (-500, 0, 1_000, 9_000))
-        return Stream(ontology, world.tables[0].pull, plans, readings, beats, lateness)
+        pull = world.tables[0].pull
+        return Stream(ontology, pull, plans, readings, beats, lateness, needed)
 
     def plans(self, chance: Chance, ontology: Ontology, wanted: int) -> list[PolicyPlan]:
         """Random ones, named by number."""
@@ -274,6 +282,7 @@ class Ways:
             began=stream.began,
             after=0,
             stopped=stopped,
+            needed=stream.needed,
         )
         return BucketKeeper(plan, tables_for(stream.plans, stream.pull))
 

@@ -14,6 +14,7 @@ from rapport.pipeline.streaming import buckets as saving
 from rapport.pipeline.streaming.live_job import BatchRouter, assign_policies
 from rapport.policy.engine.active_plans import ActivePlans
 from rapport.policy.engine.stream_steps import TimeMoved
+from rapport.policy.named_values import NOTHING_NEEDED
 from support.varied.worlds import readings_batch
 
 
@@ -112,7 +113,7 @@ def test_replaced_and_stopped_situations_live_as_in_the_node(
     ways: Any, seed: int, buckets: int
 ) -> None:
     chance = Chance(seed)
-    stream = ways.stateful(chance)
+    stream = ways.stateful(chance, with_values=True)
     batches = ways.cut(chance, stream)
     middle = chance.randint(1, len(batches) - 1)
     reached = max([last for one in batches[:middle] for _, last in one.stretches], default=0)
@@ -141,6 +142,7 @@ def in_the_node(ways: Any, stream: Any, reached: int, other: Any, gone: str) -> 
         steady_ns=lambda: 0,
     )
     active.runner = ways.runner(stream)
+    active.use_texts(lambda policy, _version: stream.needed.get(policy, NOTHING_NEEDED))
     told: list[Any] = []
 
     def tell(found: Any) -> None:

@@ -32,6 +32,8 @@ from rapport.pipeline.history.keys import Key
 from rapport.pipeline.worker_tables import WorkerTables, decode_tables
 from rapport.policy.engine.open_situations import OpenSituation, OpenSituations, bindings_key
 from rapport.policy.engine.stream_steps import TimeMoved
+from rapport.policy.engine.value_record import ValueRecord
+from rapport.policy.named_values import NOTHING_NEEDED, NeededValues
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.plan import PolicyPlan, decode_plan, encode_plan
@@ -126,6 +128,8 @@ class BucketPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The position of `events` behind which reading begins."""
     stopped: Mapping[str, str] = {}
     """Why policies do not run any more: the reason with which their open situations end."""
+    needed: Mapping[str, NeededValues] = {}
+    """The values that texts of situations name. Every reading of their instances comes here."""
 
     def situations(self) -> dict[str, SituationPlan]:
         """The plans with a situation by policy."""
@@ -167,6 +171,8 @@ class _Saved(msgspec.Struct):
     sources: dict[str, PushSource] | None = None
     open: list[OpenSituation] = []
     """Missing if saved by a version without situations."""
+    needed: dict[str, NeededValues] = {}
+    values: dict[str, bytes] = {}
 
 
 class Bucket:
@@ -182,8 +188,17 @@ class Bucket:
         self.reached, self.latest = plan.after, _BEGIN_OF_TIME
         self._beats: list[TimeMoved] = []
         self._open = OpenSituations()
+        self._values = self._value_record({})
         self._ends: list[Detection] = []
         """Ends of situations whose policy was stopped, told with the next batches."""
+
+    def _value_record(self, state: Mapping[str, bytes]) -> ValueRecord:
+        plan = self.plan
+        made = ValueRecord(lambda policy, _version: plan.needed.get(policy, NOTHING_NEEDED))
+        made.restore(state)
+        versions = {name: one.version() for name, one in plan.situations().items()}
+        made.use_policies(versions, plan.lateness_ms)
+        return made
 
     @property
     def watermark(self) -> int:
@@ -264,13 +279,16 @@ class Bucket:
         if kept:
             rows = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
             high = rows.column(HIGH).to_numpy()
+            before = runner.watermark
             detections += runner.feed(rows.drop_columns([HIGH]), high)
+            self._values.take(rows, (), before)
         if self.latest > _BEGIN_OF_TIME:
             detections += runner.advance(self.latest)
         situations = self.plan.situations()
         own = [one for one in detections if self._is_own(one)]
         own = self._open.continued(own, situations)
         self._open.note(own, situations)
+        own = self._values.with_values(own, self._tables, self.plan.sources)
         found.detections += [*self._ends, *own]
         self._ends = []
         found.undecided += [one for one in runner.take_undecided() if self._is_own(one)]
@@ -298,6 +316,8 @@ class Bucket:
                 self._tables.encoded,
                 dict(plan.sources),
                 self._open.state(),
+                dict(plan.needed),
+                self._values.state(self.watermark),
             )
         )
 
@@ -317,11 +337,13 @@ class Bucket:
             lateness_ms=saved.lateness_ms,
             sources=sources if saved.sources is None else saved.sources,
             began=saved.began,
+            needed=saved.needed,
         )
         bucket = Bucket(plan, decode_tables(saved.tables) if saved.tables else tables)
         bucket.reached, bucket.latest, bucket._beats = saved.reached, saved.latest, saved.beats
         bucket._runner.restore_known(saved.runner)
         bucket._open = OpenSituations(saved.open)
+        bucket._values = bucket._value_record(saved.values)
         return bucket
 
     def is_of(self, plan: BucketPlan, tables: WorkerTables) -> bool:
@@ -334,6 +356,7 @@ class Bucket:
             and own.parts() == plan.parts()
             and own.lateness_ms == plan.lateness_ms
             and own.sources == plan.sources
+            and own.needed == plan.needed
             and self._tables.encoded == tables.encoded
         )
 
@@ -347,13 +370,15 @@ class Bucket:
         turned = Bucket(_without(plan, parted), tables)
         anew = turned._runner.restore_known(self._runner.snapshot())
         turned.plan = plan
+        turned._values = turned._value_record(self._values.state(self.watermark))
         for one in plan.plans:
             if one.policy in parted:
                 turned._runner.deploy(one)
         turned.reached, turned.latest = self.reached, self.latest
         turned._beats = list(self._beats)
         turned._open = OpenSituations(self._open.state())
-        turned._end_stopped(self.plan, parted)
+        ends = turned._end_stopped(self.plan, parted)
+        turned._ends = self._values.with_values(ends, self._tables, self.plan.sources)
         begun = sorted([*anew, *parted])
         for policy in begun:
             known = turned._open.of(policy)
@@ -362,8 +387,9 @@ class Bucket:
                 turned._runner.continue_open(policy, began)
         return turned, begun
 
-    def _end_stopped(self, before: BucketPlan, parted: Container[str]) -> None:
+    def _end_stopped(self, before: BucketPlan, parted: Container[str]) -> list[Detection]:
         """Ends the situations that no policy of this bucket can continue."""
+        ends: list[Detection] = []
         past, now = before.situations(), self.plan.situations()
         for policy in self._open.count():
             if policy not in now:
@@ -375,7 +401,8 @@ class Bucket:
             else:
                 continue
             version = past[policy].version()
-            self._ends += self._open.end(policy, version, reason, self.watermark)
+            ends += self._open.end(policy, version, reason, self.watermark)
+        return ends
 
 
 def _tick_position(beat: TimeMoved) -> int:

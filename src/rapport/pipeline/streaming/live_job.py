@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rapport.communication.config import communication_from_site
 from rapport.core.codec import encode_block
 from rapport.core.errors import Conflict, SiteError
 from rapport.core.event import content_id
@@ -30,6 +31,7 @@ from rapport.pipeline.streaming.buckets import (
 )
 from rapport.pipeline.streaming.decoder import DecodedRows, read_events
 from rapport.pipeline.worker_tables import WorkerTables, tables_for
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.lifecycle.registry import (
     CHANNEL,
@@ -38,12 +40,14 @@ from rapport.policy.lifecycle.registry import (
     PolicyRegistry,
     recorded_change,
 )
+from rapport.policy.named_values import NeededValues
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import Plan, PolicyPlan, decode_plan, encode_plan
 from rapport.policy.runner.deployed_plans import check_plan
 from rapport.policy.situation_plan import SituationPlan
+from rapport.site.actions import needed_by_texts
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site
@@ -136,9 +140,11 @@ def plan_of_bucket(
     began: int | None,
     after: int,
     stopped: Mapping[str, str] | None = None,
+    needed: Mapping[str, NeededValues] | None = None,
 ) -> BucketPlan:
     """The plan of one bucket."""
     own = tuple(one for one in plans if shares.homes.get(one.policy, number) == number)
+    names = {one.policy for one in own}
     return BucketPlan(
         number=number,
         buckets=shares.buckets,
@@ -149,6 +155,7 @@ def plan_of_bucket(
         began=began,
         after=after,
         stopped=stopped or {},
+        needed={name: values for name, values in (needed or {}).items() if name in names},
     )
 
 
@@ -259,6 +266,7 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
     stamp: str
     """Tells this job from others in the memory of a worker."""
     stopped: dict[str, str] = {}
+    needed: dict[str, NeededValues] = {}
     """See BucketPlan."""
 
     def plans(self) -> list[PolicyPlan]:
@@ -303,14 +311,17 @@ def make_job(
         keys=keys,
         stamp=content_id(stamp, name, *versions, str(lateness_ms), *map(str, keys)),
         stopped=policies.stopped,
+        needed=policies.needed,
     )
 
 
 class LivePolicies(msgspec.Struct, frozen=True):
-    """The plans that a site lets run on Spark, and why others do not run any more."""
+    """The plans that a site lets run on Spark, why others do not run any more, and the values that
+    texts of situations name."""
 
     plans: tuple[PolicyPlan, ...]
     stopped: dict[str, str] = {}
+    needed: dict[str, NeededValues] = {}
 
 
 def policies_on_spark(site: Site, place: Location) -> LivePolicies:
@@ -321,14 +332,26 @@ def policies_on_spark(site: Site, place: Location) -> LivePolicies:
     registry = _registry(place)
     if not registry.entries:  # no node has run yet: what its files say will run
         known = sorted(site.policies.items())
-        return LivePolicies(tuple(one.plan for name, one in known if name in chosen))
+        return _live_policies(site, [one for name, one in known if name in chosen], {})
     entries = [one for one in registry.alive() if one.state == "running" and one.name in chosen]
     stopped = {
         name: WHY_WITHDRAWN[one.state]
         for name, one in registry.entries.items()
         if one.state in WHY_WITHDRAWN
     }
-    return LivePolicies(tuple(_plan(site, entry) for entry in entries), stopped)
+    return _live_policies(site, [_compiled(site, entry) for entry in entries], stopped)
+
+
+def _live_policies(
+    site: Site, compiled: Sequence[CompiledPolicy], stopped: dict[str, str]
+) -> LivePolicies:
+    people, _problems = communication_from_site(site.file, site.directory)
+    needed = {
+        one.plan.policy: needed_by_texts(one, people, site.ontology)
+        for one in compiled
+        if isinstance(one.plan, SituationPlan)
+    }
+    return LivePolicies(tuple(one.plan for one in compiled), stopped, needed)
 
 
 def _registry(place: Location) -> PolicyRegistry:
@@ -342,10 +365,10 @@ def _registry(place: Location) -> PolicyRegistry:
     return registry
 
 
-def _plan(site: Site, entry: PolicyEntry) -> PolicyPlan:
+def _compiled(site: Site, entry: PolicyEntry) -> CompiledPolicy:
     known = site.policies.get(entry.name)
     if known is not None and known.plan.version() == entry.version:
-        return known.plan
+        return known
     terms, faults = terms_of_policies(site.file, site.directory, site.ontology, [entry.name])
     file = PolicyFile(entry.name, Path(f"{entry.name}.dpl"), f"{entry.name} (on record)")
     compiled, problems = compile_text(
@@ -360,4 +383,4 @@ def _plan(site: Site, entry: PolicyEntry) -> PolicyPlan:
             code="live.other_policy",
             hint="let the node take in the site: rapport policy reload",
         )
-    return compiled.plan
+    return compiled

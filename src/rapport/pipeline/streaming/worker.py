@@ -111,6 +111,7 @@ class BucketWorker:
                 began=job.began,
                 after=job.after,
                 stopped=job.stopped,
+                needed=job.needed,
             )
             self._keepers[number] = BucketKeeper(plan, job.tables, on_restart=self._anew.extend)
         return self._keepers[number]
