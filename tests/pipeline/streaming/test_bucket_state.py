@@ -15,6 +15,7 @@ from rapport.pipeline.streaming.live_job import BatchRouter, assign_policies
 from rapport.policy.engine.active_plans import ActivePlans
 from rapport.policy.engine.stream_steps import TimeMoved
 from rapport.policy.named_values import NOTHING_NEEDED
+from rapport.policy.situation_plan import SituationPlan
 from support.varied.worlds import readings_batch
 
 
@@ -130,6 +131,27 @@ def test_replaced_and_stopped_situations_live_as_in_the_node(
     reason = {gone.policy: "the policy was deleted"}
     found += through(ways, stream, batches[middle:], *shelves, stopped=reason, shares=shares)
     assert sorted(found, key=detection_order) == sorted(expected, key=detection_order)
+
+
+def test_without_a_policy_what_is_open_ends(ways: Any) -> None:
+    told = 0
+    for seed in range(6):
+        chance = Chance(seed)
+        stream = ways.stateful(chance)
+        batches = ways.cut(chance, stream)
+        shelves = [ways.shelf(), ways.shelf()]
+        found = through(ways, stream, batches[:-1], *shelves)
+        situations = {one.policy for one in stream.plans if isinstance(one, SituationPlan)}
+        stream.plans = []
+        ends = through(ways, stream, batches[-1:], *shelves, stopped=dict.fromkeys(situations, "x"))
+        own = [one for one in found if one.policy in situations]
+        begun = {(one.policy, *one.bindings.items(), one.time) for one in own if not one.began}
+        ended = {(one.policy, *one.bindings.items(), one.began) for one in own if one.began}
+        still = {(one.policy, *one.bindings.items(), one.began) for one in ends}
+        assert still == begun - ended
+        assert {one.reason for one in ends} <= {"x"}
+        told += len(ends)
+    assert told, "something is open somewhere"
 
 
 def in_the_node(ways: Any, stream: Any, reached: int, other: Any, gone: str) -> list[Any]:
