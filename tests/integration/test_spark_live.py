@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from rapport.core.detection import DETECTED, Detection, detection_lines
+from rapport.core.detection import DETECTED, ENDED, Detection, detection_lines
 from rapport.core.errors import Conflict, Corrupt, InvalidInput
 from rapport.core.event import Event
 from rapport.pipeline.streaming.live_query import FILE
@@ -25,6 +25,27 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 FAR_MS = 10_000_000
+SITUATION = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+situation
+  (A is inside R AND no person B (status='employee') with (B is within 5 m of A)) for 500 ms OR
+  no position of A for 1 h
+actions
+  raise alarm
+actions when cleared
+  raise alarm
+"""
+GUARDED = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+conditions
+  A is inside R
+while
+  no person B (status='employee') with (B is within 5 m of A)
+actions
+  raise alarm
+"""
 
 
 def test_the_secure_building_in_two_buckets_and_several_micro_batches(
@@ -48,7 +69,8 @@ def test_the_secure_building_in_two_buckets_and_several_micro_batches(
 def test_a_restart_in_the_middle_changes_nothing_and_late_and_unusable_ones_are_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = LiveSite("small-policies", tmp_path)
+    policies = {"alone": SITUATION, "unaccompanied": GUARDED}
+    place = LiveSite("small-policies", tmp_path, policies)
     middle, last = len(place.events) // 2, max(event.time for event in place.events)
     late = msgspec.structs.replace(place.events[0], id="too-late")
     ahead = msgspec.structs.replace(place.events[-1], id="ahead", time=last + 3_600_000)
@@ -62,6 +84,11 @@ def test_a_restart_in_the_middle_changes_nothing_and_late_and_unusable_ones_are_
     rows = [place.readings, *_readings_again(place, "too-late")]
     assert place.found() == place.expected(*rows, end=last + FAR_MS)
     assert {event.id for event in before} < {event.id for event in place.found()}
+    told = [Detection.from_event(one) for one in place.found() if one.type in (DETECTED, ENDED)]
+    # The clock begins a silence; others are open when the query restarts.
+    assert max(one.time for one in told if one.policy == "alone") > last
+    assert {one.policy for one in told if one.began is None} > policies.keys()
+    assert {one.policy for one in told if one.began is not None} == {"alone"}
     assert (counts.late, counts.quarantined) == (1, 2)
     held = {one.event.payload()["event"]["id"]: one.event for one in place.read("quarantine")}
     assert held.keys() == {"ahead", "broken"}

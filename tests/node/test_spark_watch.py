@@ -6,12 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.core.errors import RapportError, SiteError, Unsupported
+from rapport.core.detection import Detection
+from rapport.core.errors import Conflict, RapportError, SiteError, Unsupported
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
+from rapport.node.found_situations import open_lines
 from rapport.node.node import Node
 from rapport.node.overview import overview
 from rapport.node.policies import SparkWatch
@@ -62,6 +65,48 @@ def test_the_node_runs_no_policy_itself_and_says_where_it_runs(site: Path) -> No
         text = node.policies.life.policy("secure-building").text
         with pytest.raises(Unsupported, match="shadow"):
             await node.policies.life.shadow("secure-building", text)
+
+    with_node(site, story)
+
+
+INSIDE = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+situation
+  A is inside R
+actions
+  raise alarm
+"""
+
+
+def test_open_situations_that_spark_tells_are_seen_and_acknowledged(site: Path) -> None:
+    (site / "inside.dpl").write_text(INSIDE, encoding="utf-8")
+
+    async def story(node: Node) -> None:
+        life, detections = node.policies.life, node.channels.channel("detections")
+        version = life.versions()["inside"]
+        begin = Detection(
+            policy="inside", version=version, time=5, bindings={"A": "1", "R": "r"}, causes=()
+        )
+        other = msgspec.structs.replace(begin, bindings={"A": "2", "R": "r"})
+        end = msgspec.structs.replace(other, time=9, began=5)
+        alarm = msgspec.structs.replace(begin, policy="secure-building", version="v")
+        told = [one.to_event(source=node.site.name) for one in (begin, other, end, alarm)]
+        await detections.append(told)
+        found = await life.states("inside")
+        assert (found.open, [one.state.bindings for one in found.states]) == (1, [begin.bindings])
+        assert "Spark" in found.problem
+        [line] = await open_lines(node, 10)
+        assert (line.policy, line.began, line.detection) == ("inside", 5, begin.id())
+        done = await life.acknowledge("inside", {"A": "1"}, by="ana")
+        assert done.situations == (begin.bindings,)
+        with pytest.raises(Conflict) as caught:
+            await life.states("secure-building")
+        assert caught.value.code == "policy.no_situation"
+        await detections.append(
+            [msgspec.structs.replace(begin, time=11, began=5).to_event(source=node.site.name)]
+        )
+        assert await open_lines(node, 10) == []
 
     with_node(site, story)
 

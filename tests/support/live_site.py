@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,13 @@ CHECKS = Path(__file__).parent.parent / "data" / "checks"
 class LiveSite:
     """A site whose policies run on Spark, with events that a node would have mediated."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(
+        self, name: str, directory: Path, policies: Mapping[str, str] | None = None
+    ) -> None:
+        """`policies`: texts of further policies by name."""
         self.directory = shutil.copytree(CHECKS / name, directory / "site")
+        for policy, text in (policies or {}).items():
+            (self.directory / f"{policy}.dpl").write_text(text, encoding="utf-8")
         file = self.directory / "site.toml"
         text = file.read_text(encoding="utf-8")
         head = '[policies]\non_spark = ["*"]\n'

@@ -158,10 +158,9 @@ class OpenLine(msgspec.Struct, frozen=True, kw_only=True):
 
 async def open_lines(node: Node, most: int) -> list[OpenLine]:
     """The situations that are open, the newest first; those nobody looks after come first."""
-    known = [
-        one for policy in node.policies.life.versions() for one in node.policy.situations(policy)
-    ]
-    concepts, carer = concepts_by_alias(node), node.policies.life.situations.acknowledged_by
+    life = node.policies.life
+    known = [one for policy in life.versions() for one in await life.situations.open(policy)]
+    concepts, carer = concepts_by_alias(node), life.situations.acknowledged_by
 
     def lines() -> list[OpenLine]:
         return [

@@ -15,7 +15,7 @@ from rapport.pipeline.lake.silver import explain_silver
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.pipeline.lake.spark_tables import plan_text
 from rapport.pipeline.session import parallelism
-from rapport.pipeline.streaming.live_job import make_job, plans_on_spark
+from rapport.pipeline.streaming.live_job import make_job, policies_on_spark
 from rapport.pipeline.streaming.live_query import (
     bucket_keys,
     default_buckets,
@@ -95,8 +95,8 @@ def _explain_history(spark: SparkSession, site: Site, lake: Lake) -> str:
 def explain_live(spark: SparkSession, site: Site) -> str:
     """The query of the policies that the site lets run on Spark."""
     location = location_of(LocationOptions(site=str(site.directory)))
-    plans = plans_on_spark(site, location)
-    if not plans:
+    policies = policies_on_spark(site, location)
+    if not policies.plans:
         raise InvalidInput(
             f"the site {site.name!r} lets no policy run on Spark",
             code="live.no_policies",
@@ -105,7 +105,7 @@ def explain_live(spark: SparkSession, site: Site) -> str:
     buckets = pipeline_settings(site.file)[0].buckets or default_buckets(parallelism(spark))
     job = make_job(
         name=site.name,
-        plans=plans,
+        policies=policies,
         ontology=site.ontology,
         pull=site.tables,
         location=location,

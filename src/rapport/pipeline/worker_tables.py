@@ -17,7 +17,7 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.operators.plan_shape import looked_up
 from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.situation_group import looked_up_functions
-from rapport.policy.situation_plan import SituationPlan, TableDays, TimeWindow, plan_nodes
+from rapport.policy.situation_plan import SituationPlan, TableDays, TimeWindow, condition_nodes
 from rapport.tables.instances import Instances
 
 Pairs = Mapping[str, Mapping[tuple[str, ...], float]]
@@ -80,17 +80,13 @@ def tables_for(plans: Sequence[PolicyPlan], pull: PullData) -> WorkerTables:
 
 
 def _functions(plan: PolicyPlan) -> Collection[str]:
-    return (
-        looked_up_functions(plan.conditions())
-        if isinstance(plan, SituationPlan)
-        else looked_up(plan)
-    )
+    found = looked_up_functions(plan.conditions())
+    return found if isinstance(plan, SituationPlan) else found | looked_up(plan)
 
 
 def _days(plan: PolicyPlan) -> Iterable[str]:
     """The tables of days that its times name."""
-    windows = plan_nodes(plan) if isinstance(plan, SituationPlan) else ()
-    for node in windows:
+    for node in condition_nodes(plan.conditions()):
         if isinstance(node, TimeWindow):
             yield from (day.table for day in node.days if isinstance(day, TableDays))
 

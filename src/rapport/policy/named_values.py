@@ -182,7 +182,9 @@ def _why_part(text: str, part: Condition, aliases: set[str], ontology: Ontology)
         node = waiting.pop()
         if isinstance(node, PresentValue | AggregateValue):
             of = node.of if isinstance(node, AggregateValue) else node
-            if of.alias in aliases:
+            kind = ontology.concepts.get(of.concept, {}).get(of.attribute, "text")
+            is_shown = isinstance(node, AggregateValue) or kind in _SHOWN
+            if of.alias in aliases and is_shown:
                 name = f"{of.attribute} of {of.alias}"
                 if isinstance(node, AggregateValue):
                     name = f"{node.function} of {name}"

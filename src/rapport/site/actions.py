@@ -79,8 +79,12 @@ def _actions_in(name: str, text: str, people: CommunicationConfig) -> DeclaredAc
         return (
             DeclaredActions()
         )  # what runs was read before; a version nobody knows leaves all to the site
-    faults = Diagnostics(name, text)
+    return _actions_of(tree, people, Diagnostics(name, text))
 
+
+def _actions_of(
+    tree: ParsedPolicy, people: CommunicationConfig, faults: Diagnostics
+) -> DeclaredActions:
     def declared(actions: Sequence[PolicyAction]) -> dict[str, Action]:
         return {
             same_phrase(each.phrase): action_from(each.phrase, read_delivery(each, faults), people)
@@ -305,16 +309,34 @@ class TextNeeds:
         compiled = self._find(policy, version)
         if compiled is None:
             return NOTHING_NEEDED
-        tree, fields = compiled.tree, set[str]()
-        ends = tree.cleared_actions if isinstance(tree, SituationTree) else ()
         declared = self._own.of(policy, version)
-        for own, actions in ((declared.begin, tree.actions), (declared.end, ends)):
-            for each in actions:
-                action = own.get(same_phrase(each.phrase))
-                action = action or declared_action(each.phrase, self._people)
-                for _key, text in action.texts() if action is not None else ():
-                    fields.update(template_fields(text))
-        return needed_values(fields, compiled, self._ontology())
+        return _needed(compiled, declared, self._people, self._ontology())
+
+
+def needed_by_texts(
+    compiled: CompiledPolicy, people: CommunicationConfig, ontology: Ontology
+) -> NeededValues:
+    """The values that the texts of a policy name: those of its own delivery lines, and those of
+    the site's actions.
+    """
+    declared = _actions_of(compiled.tree, people, Diagnostics(compiled.tree.name, ""))
+    return _needed(compiled, declared, people, ontology)
+
+
+def _needed(
+    compiled: CompiledPolicy,
+    declared: DeclaredActions,
+    people: CommunicationConfig,
+    ontology: Ontology,
+) -> NeededValues:
+    tree, fields = compiled.tree, set[str]()
+    ends = tree.cleared_actions if isinstance(tree, SituationTree) else ()
+    for own, actions in ((declared.begin, tree.actions), (declared.end, ends)):
+        for each in actions:
+            action = own.get(same_phrase(each.phrase)) or declared_action(each.phrase, people)
+            for _key, text in action.texts() if action is not None else ():
+                fields.update(template_fields(text))
+    return needed_values(fields, compiled, ontology)
 
 
 class TemplateFacts:

@@ -26,6 +26,7 @@ from rapport.policy.explain.evidence import (
     readings_of,
 )
 from rapport.policy.explain.explainer import Explainer
+from rapport.policy.explain.situation_evidence import check_bindings, situation_at
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why_not
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import conditions_plan
@@ -33,7 +34,8 @@ from rapport.policy.readings import readings_schema
 from rapport.policy.recordings.files import as_readings
 from rapport.policy.recordings.formats import FieldMapping, Report, convert_columns
 from rapport.policy.replay.replay import DEFAULT_BATCH, Recording, RowFaults, replay
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.runner.local import in_event_order
+from rapport.policy.situation_plan import SituationPlan, longest_look_back_ms
 from rapport.site.context import check_without_context
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.past_tables import tables_at
@@ -320,12 +322,18 @@ def recorded_answer(
     in_force: ActiveInterpretations | None = None,
 ) -> WhyNotAnswer:
     """The same from recorded files: of Parquet in root form the row groups that touch the time are
-    read, others once from beginning to end; only the readings around the time are kept. `in_force`:
-    the interpretations of raw files; None: those of the site's files.
+    read, others once from beginning to end; only the readings around the time are kept. For a
+    situation all that is before the time counts. `in_force`: the interpretations of raw files;
+    None: those of the site's files.
     """
     texts = policy_texts(site)
     if policy not in texts:
         raise UnknownName("policy", policy, sorted(texts), code="policy.unknown")
+    situation = situation_of_text(site, policy, texts[policy])
+    if situation is not None:
+        recordings = recordings_in_site(site, events, in_force=in_force)
+        found = _recorded_situation(site, situation, question, recordings)
+        return msgspec.structs.replace(found, text=texts[policy])
     plan = plan_of_text(site, policy, texts[policy])
     check_without_context(site.tables, [plan], "recorded files")
     check_aliases(plan, question.given)
@@ -339,9 +347,9 @@ def recorded_answer(
         with_last=needs_last_values(plan),
         report=faults.report,
     )
-    found = files.read(recordings)
-    readings = [*found.last.values(), *found.readings]
-    late = [LateReading(one.time, one.stream, one.key) for one in found.late]
+    around = files.read(recordings)
+    readings = [*around.last.values(), *around.readings]
+    late = [LateReading(one.time, one.stream, one.key) for one in around.late]
     answer = why_not(
         plan,
         site.ontology,
@@ -349,11 +357,51 @@ def recorded_answer(
         readings,
         question,
         reported=_reported(site, plan, recordings),
-        began=found.first,
+        began=around.first,
         late=late,
     )
-    notes = (*_late(found), *_unread(faults))
+    notes = (*_late(around.late), *_unread(faults))
     return msgspec.structs.replace(answer, text=texts[policy], notes=notes)
+
+
+def _recorded_situation(
+    site: Site,
+    plan: SituationPlan,
+    question: WhyNotQuestion,
+    recordings: Sequence[Recording],
+) -> WhyNotAnswer:
+    """How a situation stood at the time: all readings before it count, as in a replay."""
+    check_without_context(site.tables, [plan], "recorded files")
+    check_bindings(plan, question.given)
+    at, faults, late = question.at, RowFaults(), list[Reading]()
+    kept = [pa.RecordBatch.from_pylist([], schema=readings_schema(site.ontology))]
+    began: int | None = None
+    streams = pa.array(plan.streams(), pa.string())
+    for item in recordings:
+        clock = _NEVER
+        for batch in item.batches(site.ontology, DEFAULT_BATCH, faults.report):
+            rows, too_late = _judged(_Slice(batch, clock), site.lateness_ms)
+            clock = max(clock, pc.max(batch.column("time")).as_py())
+            first = pc.min(rows.column("time")).as_py()
+            began = min((time for time in (began, first) if time is not None), default=None)
+            is_own = pc.is_in(rows.column("stream"), streams)
+            kept.append(rows.filter(pc.and_(is_own, pc.less_equal(rows.column("time"), at))))
+            near = NeededRange(at - longest_look_back_ms(plan), at)
+            late += readings_of(_between(too_late, near), site.ontology)
+    readings = in_event_order(pa.concat_batches(kept))
+    evidence = situation_at(
+        plan, site.ontology, site.tables, readings, question.given, at, began=began
+    )
+    return WhyNotAnswer(
+        policy=plan.policy,
+        version=plan.version(),
+        at=at,
+        within_ms=0,
+        given=question.given,
+        fired=(),
+        situation=evidence,
+        notes=(*_late(late), *_unread(faults)),
+    )
 
 
 def _reported(site: Site, plan: Plan, recordings: Sequence[Recording]) -> list[Detection] | None:
@@ -366,7 +414,7 @@ def _reported(site: Site, plan: Plan, recordings: Sequence[Recording]) -> list[D
     return found.detections
 
 
-def _late(found: FileReadings) -> list[AnswerNote]:
+def _late(late: Sequence[Reading]) -> list[AnswerNote]:
     """The readings of the time that a replay does not count, some of them."""
     return [
         AnswerNote(
@@ -376,7 +424,7 @@ def _late(found: FileReadings) -> list[AnswerNote]:
             time=one.time,
             event=one.id,
         )
-        for one in found.late[:_MOST_LATE]
+        for one in late[:_MOST_LATE]
     ]
 
 

@@ -18,7 +18,6 @@ from rapport.policy.engine.spark_policies import ALL, SparkPolicies
 from rapport.policy.language.situation_tree import actions_of
 from rapport.policy.lifecycle.record import stop_of
 from rapport.policy.ontology import Ontology
-from rapport.policy.situation_plan import SituationPlan
 from rapport.site.parts import SiteParts
 
 DEFAULT_WINDOW_MS = 5_000
@@ -178,10 +177,6 @@ def check_on_spark(parts: SiteParts) -> list[Problem]:
         stops = [phrase for phrase in phrases if stop_of(phrase) is not None]
         if stops and name in chosen:
             message = f"policy {name!r} says {stops[0]!r}: that is done in the node only"
-            hint = f"name the policies that run on Spark one by one, without {name!r}"
-            fields.fault(KEY, "policy.not_on_spark", message, hint=hint)
-        if isinstance(compiled.plan, SituationPlan) and name in chosen:
-            message = f"policy {name!r} has a situation: live it runs in the node only"
             hint = f"name the policies that run on Spark one by one, without {name!r}"
             fields.fault(KEY, "policy.not_on_spark", message, hint=hint)
     return problems

@@ -4,6 +4,7 @@ and time; of Parquet only what touches the time is read. [PO-11, PO-2]
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -156,3 +157,19 @@ def test_wrong_questions_are_refused(
 ) -> None:
     assert run([*command, "--site", str(checks / "secure-building")]) == 2
     assert code in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("at", "truth"), [(1704488313749, "unknown"), (1704488313750, "true")])
+def test_a_situation_is_explained_from_all_recorded_readings_before(
+    capsys: Read, at: int, truth: str
+) -> None:
+    """At 1704488313750 it begins: 2, which never had a temperature, has been silent for 30 s."""
+    site = str(Path(__file__).parents[2] / "data" / "situations")
+    asked = ["why-not", "freezer", "S=2", "--at", str(at), "--recorded", "--json", "--site", site]
+    answer = json.loads(shown(capsys, asked, int(truth != "true")))
+    situation = answer["situation"]
+    assert (situation["truth"], situation["bindings"]) == (truth, {"S": "2"})
+    silent = next(one for one in situation["atoms"] if one["atom"]["text"].startswith("silent"))
+    assert silent["atom"]["truth"] == ("true" if truth == "true" else "false")
+    assert run(["why-not", "freezer", "--at", str(at), "--recorded", "--site", site]) == 2
+    assert "S=..." in capsys.readouterr().err

@@ -57,6 +57,18 @@ EXPECTED = {
 }
 
 
+GUARDED = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+conditions
+  A is inside R
+while
+  no person B (status='employee') with (B is within 5 m of A)
+actions
+  tell the guards
+"""
+
+
 @functools.cache
 def worked() -> Site:
     return load_site(CASES)
@@ -300,18 +312,25 @@ def test_buckets_give_what_the_judge_gives(trial: tuple[SituationWorld, str], pa
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-def test_spark_gives_the_expected_lines_of_all_worked_cases(spark: SparkSession) -> None:
+def test_spark_gives_the_expected_lines_of_all_worked_cases_and_of_a_guard(
+    spark: SparkSession,
+) -> None:
     site = worked()
+    guarded = compile_policy(GUARDED, name="p", ontology=site.ontology, window_ms=5_000).plan
+    chosen = [*plans(), guarded]
+    local = here(chosen)
     for parts in (1, 2, 7):
         found = replay_recorded(
             spark,
             site.ontology,
             site.tables,
-            plans(),
+            chosen,
             recordings_of(site.ontology, CASES),
             lateness_ms=0,
             partitions=parts,
         )
         assert not found.problems
         assert lines(found.detections) == EXPECTED
-        assert found.situations == here(plans()).situations
+        assert found.situations == local.situations
+        assert detection_lines(found.detections) == detection_lines(local.detections)
+    assert any(one.policy == "p" for one in local.detections)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -31,14 +32,17 @@ from rapport.pipeline.streaming.live_job import (
 from rapport.pipeline.worker_tables import WorkerTables, tables_for
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.stream_steps import TimeMoved
+from rapport.policy.named_values import WHY, NeededValues, needed_values, vocabulary
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators import check_supported
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.plan_shape import looked_up
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan
 from rapport.tables.instances import Instances
 from support.judge.holding import Reading
+from support.situation_policies import ZONES, PolicyWriter
+from support.situation_worlds import EDGES, ONTOLOGY, attributes_in, varied_world
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
 from support.varied.worlds import readings_batch
@@ -53,10 +57,11 @@ class Stream(msgspec.Struct):
 
     ontology: Ontology
     pull: PullData
-    plans: list[Plan]
+    plans: list[PolicyPlan]
     readings: list[Reading]
     beats: list[TimeMoved]
     lateness_ms: int
+    needed: dict[str, NeededValues] = {}
 
     @property
     def began(self) -> int:
@@ -104,15 +109,49 @@ class Ways:
         beats = _beats(chance, readings, lateness)
         return Stream(site.ontology, site.pull, plans, readings, beats, lateness)
 
-    def plans(self, chance: Chance, ontology: Ontology, wanted: int) -> list[Plan]:
+    def stateful(self, chance: Chance, *, events: int = 40, with_values: bool = False) -> Stream:
+        """A random world with situations and a policy with `while`; texts may name all."""
+        edge, zone = chance.choice(EDGES), chance.choice(("Europe/Berlin", *ZONES))
+        writer = PolicyWriter(chance, edge, zone)
+        ontology = msgspec.structs.replace(ONTOLOGY, zone=zone)
+        plans: list[PolicyPlan] = []
+        texts: list[str] = []
+        needed: dict[str, NeededValues] = {}
+        for write in (writer.policy, writer.policy, writer.guarded):
+            made = None
+            while made is None:
+                text, name = write(), f"p{len(plans)}"
+                with contextlib.suppress(PolicyError):
+                    made = compile_policy(text, name=name, ontology=ontology, window_ms=3_000)
+            plans.append(made.plan)
+            texts.append(text)
+            if with_values and isinstance(made.plan, SituationPlan):
+                named = [*vocabulary(made, ontology), WHY]
+                needed[name] = needed_values(named, made, ontology)
+        world = varied_world(
+            chance,
+            attributes_in("\n".join(texts)) or ["temperature"],
+            edge=edge,
+            zone=zone,
+            events=events,
+            changing_tables=False,
+        )
+        lateness = chance.choice((0, 700, 3_000))
+        readings = _shaken(chance, world.readings, (0, 0, 0, 500, 2_900, 6_000))
+        beats = _beats(chance, readings, lateness, (-500, 0, 1_000, 9_000))
+        pull = world.tables[0].pull
+        return Stream(ontology, pull, plans, readings, beats, lateness, needed)
+
+    def plans(self, chance: Chance, ontology: Ontology, wanted: int) -> list[PolicyPlan]:
         """Random ones, named by number."""
-        plans: list[Plan] = []
+        plans: list[PolicyPlan] = []
         while len(plans) < wanted:
             text, name = varied_policy(chance, ontology), f"p{len(plans)}"
             try:
                 plan = compile_policy(text, name=name, ontology=ontology, window_ms=100).plan
             except PolicyError:
                 continue
+            assert isinstance(plan, Plan)
             if not check_supported(plan):
                 plans.append(plan)
         return plans
@@ -122,11 +161,15 @@ class Ways:
         asked = tables_for(stream.plans, stream.pull)
         return WorkerTables(
             {one.concept: _shifted(chance, one) for one in asked.held()},
-            {name: asked.pairs(name) for plan in stream.plans for name in looked_up(plan)},
+            asked._pairs,
+            asked._days,
         )
 
     def runner(
-        self, stream: Stream, plans: Sequence[Plan] | None = None, pull: PullData | None = None
+        self,
+        stream: Stream,
+        plans: Sequence[PolicyPlan] | None = None,
+        pull: PullData | None = None,
     ) -> LocalRunner:
         return LocalRunner(
             stream.plans if plans is None else plans,
@@ -139,7 +182,7 @@ class Ways:
     def alone(
         self,
         stream: Stream,
-        plans: Sequence[Plan] | None = None,
+        plans: Sequence[PolicyPlan] | None = None,
         *,
         switch: tuple[int, PullData] | None = None,
     ) -> Outcome:
@@ -162,7 +205,11 @@ class Ways:
         return in_form(found, undecided, runner.take_late())
 
     def gone_over(
-        self, stream: Stream, runner: LocalRunner, plans: Sequence[Plan] | None, pull: PullData
+        self,
+        stream: Stream,
+        runner: LocalRunner,
+        plans: Sequence[PolicyPlan] | None,
+        pull: PullData,
     ) -> LocalRunner:
         """One that knows the same and looks things up elsewhere."""
         after = self.runner(stream, plans, pull)
@@ -219,7 +266,13 @@ class Ways:
     def shares(self, stream: Stream, buckets: int) -> PolicyAssignment:
         return assign_policies(stream.plans, stream.pull, stream.ontology.sources, buckets)
 
-    def keeper(self, stream: Stream, shares: PolicyAssignment, number: int) -> BucketKeeper:
+    def keeper(
+        self,
+        stream: Stream,
+        shares: PolicyAssignment,
+        number: int,
+        stopped: Mapping[str, str] | None = None,
+    ) -> BucketKeeper:
         plan = plan_of_bucket(
             number,
             stream.plans,
@@ -228,6 +281,8 @@ class Ways:
             sources=stream.ontology.sources,
             began=stream.began,
             after=0,
+            stopped=stopped,
+            needed=stream.needed,
         )
         return BucketKeeper(plan, tables_for(stream.plans, stream.pull))
 
@@ -269,21 +324,29 @@ def _shifted(chance: Chance, instances: Instances) -> Instances:
     return Instances(instances.concept, list(instances.ids), columns)
 
 
-def _shaken(chance: Chance, readings: Sequence[Reading]) -> list[Reading]:
+def _shaken(
+    chance: Chance,
+    readings: Sequence[Reading],
+    late_ms: Sequence[int] = (0, 0, 0, 10, 60, 300),
+) -> list[Reading]:
     """Some come later than they should, some much later."""
     delays = {
-        number: chance.choice((0, 0, 0, 10, 60, 300)) + reading.time
-        for number, reading in enumerate(readings)
+        number: chance.choice(late_ms) + reading.time for number, reading in enumerate(readings)
     }
     return [readings[number] for number in sorted(delays, key=lambda n: (delays[n], n))]
 
 
-def _beats(chance: Chance, readings: Sequence[Reading], lateness: int) -> list[TimeMoved]:
+def _beats(
+    chance: Chance,
+    readings: Sequence[Reading],
+    lateness: int,
+    ahead_ms: Sequence[int] = (-50, 0, 30, 300),
+) -> list[TimeMoved]:
     beats = []
     for position in range(1, len(readings) + 1):
         if chance.randint(0, 7) == 0:
             time = max(one.time for one in readings[:position])
-            beats.append(TimeMoved(time + chance.choice((-50, 0, 30, 300)), position))
+            beats.append(TimeMoved(time + chance.choice(ahead_ms), position))
     return [*beats, TimeMoved(readings[-1].time + FAR_MS, len(readings))]
 
 

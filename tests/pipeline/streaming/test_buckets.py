@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rapport.core.errors import Unsupported
 from rapport.kernel.clock import Chance
 from rapport.pipeline.datasource.offsets import limit_offset
 from rapport.pipeline.streaming.decoder import DETECTIONS, EVENTS
-from rapport.pipeline.streaming.live_job import plan_for_live
-from rapport.site.site import load_site
 
 _SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))]
 _ROUNDS = 5
@@ -45,9 +41,16 @@ def test_a_backlog_that_is_read_in_turn_gives_what_one_runner_gives(ways: Any, s
         assert ways.shared(stream, batches, 2, chance) == ways.alone(stream)
 
 
-def test_a_situation_is_refused_with_what_to_do() -> None:
-    site = Path(__file__).parents[2] / "data" / "situations"
-    plan = load_site(site, policies=["freezer"]).policies["freezer"].plan
-    with pytest.raises(Unsupported, match="the situation of policy 'freezer'") as caught:
-        plan_for_live(plan)
-    assert "on_spark" in caught.value.hint
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_buckets_give_the_situations_and_guarded_matches_of_one_runner(
+    ways: Any, seed: int
+) -> None:
+    chance, told = Chance(seed), 0
+    for _ in range(_ROUNDS):
+        stream = ways.stateful(chance)
+        expected = ways.alone(stream)
+        told += len(expected[0])
+        for buckets in (1, 2, 7):
+            batches = ways.cut(chance, stream)
+            assert ways.shared(stream, batches, buckets, chance) == expected
+    assert told, "some of them find something"

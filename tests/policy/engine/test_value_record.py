@@ -50,7 +50,7 @@ def found(time=20_000, station="s1", **changes):
 
 
 def values(made, detection):
-    [valued] = made.with_values([detection], SITE.tables, SITE.ontology)
+    [valued] = made.with_values([detection], SITE.tables, SITE.ontology.sources)
     return valued
 
 
@@ -150,3 +150,32 @@ def test_compacted_and_restored_records_give_the_same_values(rows, cuts, waterma
         for station in ("sa", "sb", "sc"):
             one = found(time=time, station=station)
             assert values(kept, one).values == values(whole, one).values
+
+
+INSIDE = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+situation
+  A is inside R AND count of position of A in the last 1 min above 1
+actions
+  tell the guards
+"""
+
+
+def test_points_and_areas_are_counted_and_not_shown():
+    needs = needed_values(("why",), compiled(INSIDE), SITE.ontology)
+    made = ValueRecord(lambda _policy, _version: needs)
+    made.use_policies({"freezer": "v"}, 5_000)
+    schema = readings_schema(SITE.ontology)
+    columns = {name: pa.nulls(2, schema.field(name).type) for name in schema.names}
+    columns |= {
+        "time": pa.array([10_000, 20_000]),
+        "id": pa.array(["a", "b"]),
+        "stream": pa.array(["person.position"] * 2),
+        "key": pa.array(["1", "1"]),
+    }
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+    made.take(rows, (), 0)
+    one = Detection(policy="freezer", time=20_000, bindings={"A": "1", "R": "r1"}, causes=())
+    [valued] = made.with_values([one], SITE.tables, SITE.ontology.sources)
+    assert valued.holds.endswith("(count of position of A is 2)")

@@ -8,7 +8,11 @@ to every bucket, and a bucket keeps the detections whose K is its own.
 
 A situation binds all its aliases in every line, so each alias with streams may be the key. Its
 readings are those of every stream by which its instances become known, whatever their values.
-Quantified aliases are others, those of the same concept too.
+Quantified aliases are others, those of the same concept too. The aliases of a guard need the same
+readings besides those of the conditions.
+
+Values of situations and guards last. If tables may change, a reading can matter to an identity that
+stands for an alias only later, so their readings are then parted whatever the constraints.
 """
 
 from __future__ import annotations
@@ -79,16 +83,31 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_key(
-    plan: PolicyPlan, pull: PullData, sources: Mapping[str, PushSource] | None = None
+    plan: PolicyPlan,
+    pull: PullData,
+    sources: Mapping[str, PushSource] | None = None,
+    *,
+    is_live: bool = False,
+    kept: str = "",
 ) -> Key | str:
-    """The key by which most readings need one bucket only; the reason when there is none."""
+    """The key by which most readings need one bucket only; the reason when there is none.
+
+    Args:
+        is_live: whether tables may change while the plan runs.
+        kept: an alias to choose if it can be the key, because state is parted by it.
+    """
     if isinstance(plan, SituationPlan):
-        roles, bound = _situation_roles(plan), {one.alias for one in plan.aliases}
+        roles = _roles_of_bound([*_named(plan.aliases), *_quantified(plan)], is_live)
+        bound = {one.alias for one in plan.aliases}
         watched: tuple[str, ...] = ()
     else:
         roles, bound = dict(_roles(plan)), _always_bound(plan)
+        for alias, own in _roles_of_bound(_guarded(plan), is_live).items():
+            roles.setdefault(alias, []).extend(own)
         watched = watched_sources(plan, sources or {})
     candidates = [alias for alias in roles if alias in bound]
+    if kept in candidates:
+        return _key(kept, roles, watched, pull)
     if not candidates:
         return "there is no alias with events of its own that every detection names"
     keys = [_key(alias, roles, watched, pull) for alias in sorted(candidates)]
@@ -249,22 +268,44 @@ def _always_bound(plan: Plan) -> set[str]:
     return set.intersection(*ways) if ways else set()
 
 
-def _situation_roles(plan: SituationPlan) -> dict[str, list[Role]]:
-    """The same of a situation. Quantified aliases are numbered: their names may repeat, and none
-    is bound.
-    """
+NamedAlias = tuple[str, BoundAlias]
+
+
+def _roles_of_bound(named: Iterable[NamedAlias], is_live: bool) -> dict[str, list[Role]]:
+    """What may stand for aliases of a situation or guard."""
+    return {
+        name: [Role(stream, () if is_live else one.constraints) for stream in one.streams]
+        for name, one in named
+        if one.streams
+    }
+
+
+def _named(aliases: Iterable[BoundAlias]) -> list[NamedAlias]:
+    return [(one.alias, one) for one in aliases]
+
+
+def _quantified(plan: PolicyPlan) -> list[NamedAlias]:
+    """Quantified aliases are numbered: their names may repeat, and none is bound."""
     counted = counted_aliases(plan.conditions())
-    named = [(one.alias, one) for one in plan.aliases]
-    named += [(f"{one.alias} of quantifier {n}", one) for n, one in enumerate(counted, 1)]
-    return {name: _roles_of_bound(one) for name, one in named if one.streams}
+    return [(f"{one.alias} of quantifier {n}", one) for n, one in enumerate(counted, 1)]
 
 
-def _roles_of_bound(bound: BoundAlias) -> list[Role]:
-    return [Role(stream, bound.constraints) for stream in bound.streams]
+def _guarded(plan: Plan) -> list[NamedAlias]:
+    """The aliases of a guard; matches satisfy the constraints of the conditions."""
+    return [*_named(guard_aliases(plan)), *_quantified(plan)]
+
+
+def guard_aliases(plan: Plan) -> list[BoundAlias]:
+    """The aliases of a plan's guard, with the constraints that every match satisfies."""
+    constraints = {side.alias: side.constraints for side in plan.sides()}
+    return [
+        msgspec.structs.replace(one, constraints=constraints.get(one.alias, ()))
+        for one in plan.guard_aliases
+    ]
 
 
 def _roles(plan: Plan) -> Iterator[tuple[str, list[Role]]]:
-    """Every alias that has events, with what may stand for it."""
+    """Every alias that has events in the conditions, with what may stand for it."""
     found: dict[str, list[Role]] = {}
     for term in plan.terms:
         for alias, role in _roles_of(term):

@@ -148,7 +148,7 @@ class PlanRun:
         silent = any(isinstance(term, SilentTerm) for plan in conditions for term in plan.terms)
         situations = any(isinstance(plan, SituationPlan) for plan in plans)
         self._began = began if silent else None
-        self._starts = began if situations else self._began
+        self._starts = began if any(plan.conditions() for plan in plans) else self._began
         self._ended = ended if situations else None
         self._watermark = BEGIN_OF_TIME
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rapport.core.schema import PARTS
+from rapport.pipeline.history.keys import guard_aliases
 from rapport.policy import measures, relations
 from rapport.policy.language.tree import Operator
 from rapport.policy.ontology import PushSource
@@ -47,7 +48,7 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import BoundAlias, SituationPlan, counted_aliases
 from rapport.units import sphere
 
 _MOST_PAIRS = 10_000_000
@@ -570,7 +571,7 @@ def interest_of(
 
 def counts_silence(plan: PolicyPlan, sources: Mapping[str, PushSource]) -> bool:
     """Whether it matters to the plan when the history began."""
-    if isinstance(plan, SituationPlan):
+    if isinstance(plan, SituationPlan) or plan.guard is not None:
         return True
     silent = any(isinstance(term, SilentTerm) for term in plan.terms)
     return silent or bool(watched_sources(plan, sources))
@@ -586,18 +587,25 @@ def simplified(wanted: Iterable[ReadingSelection]) -> tuple[ReadingSelection, ..
 
 
 def _wanted_by(plan: PolicyPlan, pull: PullData) -> Iterator[ReadingSelection]:
-    """Of a situation, every reading of every stream of those who can stand for one of its aliases:
-    what makes it false matters as well, and any reading makes an instance known.
+    """Of a situation or guard, every reading of every stream of those who can stand for one of its
+    aliases: what makes it false matters as well, and any reading makes an instance known.
     """
-    if isinstance(plan, SituationPlan):
-        for bound in plan.bound_aliases():
-            side = Side(bound.alias, bound.concept, "", bound.constraints, None)
-            whose = satisfying(side, pull, {})
-            yield from (ReadingSelection(stream, whose) for stream in bound.streams)
-        return
-    possible = possible_identities(plan, pull)
-    for term in plan.terms:
-        yield from _wanted_for(term, pull, possible)
+    possible = possible_identities(plan, pull) if isinstance(plan, Plan) else {}
+    aliases = guard_aliases(plan) if isinstance(plan, Plan) else plan.aliases
+    for bound in aliases:
+        yield from _wanted_of(bound, pull, possible)
+    for bound in counted_aliases(plan.conditions()):
+        yield from _wanted_of(bound, pull, {})
+    if isinstance(plan, Plan):
+        for term in plan.terms:
+            yield from _wanted_for(term, pull, possible)
+
+
+def _wanted_of(bound: BoundAlias, pull: PullData, possible: Possible) -> Iterator[ReadingSelection]:
+    whose = satisfying(
+        Side(bound.alias, bound.concept, "", bound.constraints, None), pull, possible
+    )
+    yield from (ReadingSelection(stream, whose) for stream in bound.streams)
 
 
 def _wanted_for(term: TermStep, pull: PullData, possible: Possible) -> Iterator[ReadingSelection]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, Unavailable, Unsupported
+from rapport.core.errors import InvalidInput, Unavailable
 from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.history.arrival import (
     GroupAt,
@@ -44,11 +44,10 @@ from rapport.pipeline.history.scan import FileAt, SparkEngine, default_paralleli
 from rapport.pipeline.history.tables import Pull, first_of, is_changing, tables_for_workers
 from rapport.pipeline.worker_tables import WorkerTables
 from rapport.policy.ontology import PushSource
-from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan, PolicyPlan, encode_plan
+from rapport.policy.plan import PolicyPlan, encode_plan
+from rapport.policy.runner.deployed_plans import check_plan
 from rapport.policy.situation_plan import SituationPlan
-from rapport.policy.situations.situation_operator import SituationOperator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +104,7 @@ def run_history(
         most_late: keep about so many late readings (all are counted); None: all of them.
         until_ms: for situations recorded time runs on to it, included.
 
-    Raises what `make_operator` raises, SiteError for files that cannot be read, and RapportErrors
+    Raises what `check_plan` raises, SiteError for files that cannot be read, and RapportErrors
     for everything that goes wrong on Spark.
     """
     found = find_in_history(
@@ -348,17 +347,9 @@ def _end_of_record(
 def check_plans(
     plans: Sequence[PolicyPlan], pull: Pull, sources: Mapping[str, PushSource] | None
 ) -> None:
-    """Refuses a plan that cannot run anywhere; raises what `make_operator` raises."""
-    situations = [plan for plan in plans if isinstance(plan, SituationPlan)]
+    """Refuses a plan that cannot run anywhere; raises what `check_plan` raises."""
     for plan in plans:
-        if isinstance(plan, Plan) and plan.guard is not None:
-            # Its values may be older than a slice, and are not those of its keys.
-            raise Unsupported(f"'while' of policy {plan.policy!r}", "Spark", hint="--engine local")
-    if situations:
-        SituationOperator(situations, first_of(pull), sources or {}, None)
-    for plan in plans:
-        if not isinstance(plan, SituationPlan):
-            make_operator(plan, first_of(pull), sources=sources)
+        check_plan(plan, first_of(pull), sources)
 
 
 def part_counts(partitions: int | None, rows: int, cores: int) -> PartCounts:

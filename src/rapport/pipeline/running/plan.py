@@ -22,7 +22,7 @@ from rapport.pipeline.running.run import (
     RunWanted,
 )
 from rapport.pipeline.running.run_state import live_reached
-from rapport.pipeline.streaming.live_job import assign_policies, plans_on_spark
+from rapport.pipeline.streaming.live_job import assign_policies, policies_on_spark
 from rapport.pipeline.streaming.live_query import default_buckets, read_checkpoint
 from rapport.site.pipeline import RunPlaces
 from rapport.site.site import Site
@@ -94,11 +94,14 @@ def _policies(site: Site, wanted: RunWanted, lag: Lag, now_ms: int) -> tuple[lis
     """How each live policy would be parted, and how much it has to read."""
     if not wanted.live or not site.on_spark:
         return [], Behind()
-    plans = plans_on_spark(site, location_of(LocationOptions(site=str(site.directory))))
+    location = location_of(LocationOptions(site=str(site.directory)))
+    plans = policies_on_spark(site, location).plans
     places = RunPlaces.of(site.data_directory)
     made = read_checkpoint(places.live_checkpoint, site.name)
     usual = default_buckets(wanted.spark.local_cores or os.cpu_count() or 1)
     buckets = made.buckets if made else wanted.pipeline.buckets or usual
-    shares = assign_policies(plans, site.tables, site.ontology.sources, buckets)
+    shares = assign_policies(
+        plans, site.tables, site.ontology.sources, buckets, made.places if made else None
+    )
     behind = lag.of_live(max(live_reached(places), made.after if made else 0), now_ms)
     return shares.explain(), behind

@@ -8,13 +8,16 @@ readings, as much of the others as is needed to judge lateness.
 State is a snapshot and, after it, the batches since: writing a snapshot after every batch would
 cost as much as the bucket knows, a batch costs as much as the batch. A bucket is restored from the
 newest snapshot by processing those batches again. A chain of digests names every state.
+
+A bucket also keeps which situations it told the beginning of. As in the node's engine, another
+version of their policy continues them, and a policy that is stopped ends them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -27,11 +30,15 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, Problem
 from rapport.pipeline.history.keys import Key
 from rapport.pipeline.worker_tables import WorkerTables, decode_tables
+from rapport.policy.engine.open_situations import OpenSituation, OpenSituations, bindings_key
 from rapport.policy.engine.stream_steps import TimeMoved
+from rapport.policy.engine.value_record import ValueRecord
+from rapport.policy.named_values import NOTHING_NEEDED, NeededValues
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME
-from rapport.policy.plan import Plan, conditions_plan, decode_plan, encode_plan
+from rapport.policy.plan import PolicyPlan, decode_plan, encode_plan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan
 
 POSITION, HIGH = "position", "high"
 """Columns before those of a reading: its place in `events`, and the time that the stretch had
@@ -108,15 +115,25 @@ class BucketPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     buckets: int
-    plans: tuple[Plan, ...]
+    plans: tuple[PolicyPlan, ...]
     keys: Mapping[str, Key]
     """By policy its partition key; a policy without one runs in this bucket alone."""
     lateness_ms: int
     sources: Mapping[str, PushSource]
     began: int | None = None
-    """When the policies started: silence counts from there. None: with the first reading."""
+    """When the policies started: silence and situations count from there. None: with the first
+    reading.
+    """
     after: int = 0
     """The position of `events` behind which reading begins."""
+    stopped: Mapping[str, str] = {}
+    """Why policies do not run any more: the reason with which their open situations end."""
+    needed: Mapping[str, NeededValues] = {}
+    """The values that texts of situations name. Every reading of their instances comes here."""
+
+    def situations(self) -> dict[str, SituationPlan]:
+        """The plans with a situation by policy."""
+        return {one.policy: one for one in self.plans if isinstance(one, SituationPlan)}
 
     def parts(self) -> dict[str, str]:
         """By policy the partitioning that its state depends on."""
@@ -152,6 +169,10 @@ class _Saved(msgspec.Struct):
     tables: bytes = b""
     """Empty, with no sources: saved by a version that used the tables of now."""
     sources: dict[str, PushSource] | None = None
+    open: list[OpenSituation] = []
+    """Missing if saved by a version without situations."""
+    needed: dict[str, NeededValues] = {}
+    values: dict[str, bytes] = {}
 
 
 class Bucket:
@@ -166,6 +187,18 @@ class Bucket:
         self._runner = _runner(plan, tables)
         self.reached, self.latest = plan.after, _BEGIN_OF_TIME
         self._beats: list[TimeMoved] = []
+        self._open = OpenSituations()
+        self._values = self._value_record({})
+        self._ends: list[Detection] = []
+        """Ends of situations whose policy was stopped, told with the next batches."""
+
+    def _value_record(self, state: Mapping[str, bytes]) -> ValueRecord:
+        plan = self.plan
+        made = ValueRecord(lambda policy, _version: plan.needed.get(policy, NOTHING_NEEDED))
+        made.restore(state)
+        versions = {name: one.version() for name, one in plan.situations().items()}
+        made.use_policies(versions, plan.lateness_ms)
+        return made
 
     @property
     def watermark(self) -> int:
@@ -246,10 +279,18 @@ class Bucket:
         if kept:
             rows = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
             high = rows.column(HIGH).to_numpy()
+            before = runner.watermark
             detections += runner.feed(rows.drop_columns([HIGH]), high)
+            self._values.take(rows, (), before)
         if self.latest > _BEGIN_OF_TIME:
             detections += runner.advance(self.latest)
-        found.detections += [one for one in detections if self._is_own(one)]
+        situations = self.plan.situations()
+        own = [one for one in detections if self._is_own(one)]
+        own = self._open.continued(own, situations)
+        self._open.note(own, situations)
+        own = self._values.with_values(own, self._tables, self.plan.sources)
+        found.detections += [*self._ends, *own]
+        self._ends = []
         found.undecided += [one for one in runner.take_undecided() if self._is_own(one)]
 
     def _is_own(self, one: Detection | Undecided) -> bool:
@@ -274,6 +315,9 @@ class Bucket:
                 plan.began,
                 self._tables.encoded,
                 dict(plan.sources),
+                self._open.state(),
+                dict(plan.needed),
+                self._values.state(self.watermark),
             )
         )
 
@@ -288,15 +332,18 @@ class Bucket:
         plan = BucketPlan(
             number=saved.number,
             buckets=saved.buckets,
-            plans=tuple(conditions_plan(decode_plan(raw), "Spark") for raw in saved.plans),
+            plans=tuple(decode_plan(raw) for raw in saved.plans),
             keys=saved.keys,
             lateness_ms=saved.lateness_ms,
             sources=sources if saved.sources is None else saved.sources,
             began=saved.began,
+            needed=saved.needed,
         )
         bucket = Bucket(plan, decode_tables(saved.tables) if saved.tables else tables)
         bucket.reached, bucket.latest, bucket._beats = saved.reached, saved.latest, saved.beats
         bucket._runner.restore_known(saved.runner)
+        bucket._open = OpenSituations(saved.open)
+        bucket._values = bucket._value_record(saved.values)
         return bucket
 
     def is_of(self, plan: BucketPlan, tables: WorkerTables) -> bool:
@@ -309,24 +356,53 @@ class Bucket:
             and own.parts() == plan.parts()
             and own.lateness_ms == plan.lateness_ms
             and own.sources == plan.sources
+            and own.needed == plan.needed
             and self._tables.encoded == tables.encoded
         )
 
     def migrated_to(self, plan: BucketPlan, tables: WorkerTables) -> tuple[Bucket, list[str]]:
         """A bucket with other plans or tables that goes on here. Plans with the same version and
         partitioning keep their state; the names of the others, which begin here, are returned too.
+        Open situations of those go on, if they can; others end.
         """
         before, after = self.plan.parts(), plan.parts()
         parted = {name for name, part in after.items() if before.get(name, part) != part}
         turned = Bucket(_without(plan, parted), tables)
         anew = turned._runner.restore_known(self._runner.snapshot())
         turned.plan = plan
+        turned._values = turned._value_record(self._values.state(self.watermark))
         for one in plan.plans:
             if one.policy in parted:
                 turned._runner.deploy(one)
         turned.reached, turned.latest = self.reached, self.latest
         turned._beats = list(self._beats)
-        return turned, sorted([*anew, *parted])
+        turned._open = OpenSituations(self._open.state())
+        ends = turned._end_stopped(self.plan, parted)
+        turned._ends = self._values.with_values(ends, self._tables, self.plan.sources)
+        begun = sorted([*anew, *parted])
+        for policy in begun:
+            known = turned._open.of(policy)
+            if known:
+                began = {bindings_key(one.bindings): one.began for one in known}
+                turned._runner.continue_open(policy, began)
+        return turned, begun
+
+    def _end_stopped(self, before: BucketPlan, parted: Container[str]) -> list[Detection]:
+        """Ends the situations that no policy of this bucket can continue."""
+        ends: list[Detection] = []
+        past, now = before.situations(), self.plan.situations()
+        for policy in self._open.count():
+            if policy not in now:
+                reason = self.plan.stopped.get(policy, "the policy was stopped")
+            elif _aliases(past[policy]) != _aliases(now[policy]):
+                reason = "the policy was replaced by one about other things"
+            elif policy in parted:
+                reason = "the policy is divided among other parts now"
+            else:
+                continue
+            version = past[policy].version()
+            ends += self._open.end(policy, version, reason, self.watermark)
+        return ends
 
 
 def _tick_position(beat: TimeMoved) -> int:
@@ -341,6 +417,10 @@ def _merged_ticks(beats: Iterable[TimeMoved]) -> list[TimeMoved]:
     for beat in beats:
         times[beat.after] = max(beat.time, times.get(beat.after, beat.time))
     return [TimeMoved(times[after], after) for after in sorted(times)]
+
+
+def _aliases(plan: SituationPlan) -> dict[str, str]:
+    return {bound.alias: bound.concept for bound in plan.aliases}
 
 
 def _versions(plan: BucketPlan) -> dict[str, str]:

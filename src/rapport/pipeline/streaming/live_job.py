@@ -1,9 +1,10 @@
 """The job of a live query: its policies, how they share buckets, and the readings that each bucket
-needs. Pure but for `plans_on_spark`. [PI-5, PO-8, PO-9]
+needs. Pure but for `policies_on_spark`. [PI-5, PO-8, PO-9]
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rapport.communication.config import communication_from_site
 from rapport.core.codec import encode_block
-from rapport.core.errors import Conflict, SiteError, Unsupported
+from rapport.core.errors import Conflict, SiteError
 from rapport.core.event import content_id
 from rapport.pipeline.datasource.locations import Location
 from rapport.pipeline.datasource.offsets import PositionRange
@@ -29,20 +31,32 @@ from rapport.pipeline.streaming.buckets import (
 )
 from rapport.pipeline.streaming.decoder import DecodedRows, read_events
 from rapport.pipeline.worker_tables import WorkerTables, tables_for
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.engine.spark_policies import SparkPolicies
-from rapport.policy.lifecycle.registry import CHANNEL, PolicyEntry, PolicyRegistry, recorded_change
+from rapport.policy.lifecycle.registry import (
+    CHANNEL,
+    WHY_WITHDRAWN,
+    PolicyEntry,
+    PolicyRegistry,
+    recorded_change,
+)
+from rapport.policy.named_values import NeededValues
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.uncertainty import watched_sources
-from rapport.policy.plan import Plan, PolicyPlan, conditions_plan, decode_plan, encode_plan
+from rapport.policy.plan import Plan, PolicyPlan, decode_plan, encode_plan
+from rapport.policy.runner.deployed_plans import check_plan
+from rapport.policy.situation_plan import SituationPlan
+from rapport.site.actions import needed_by_texts
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site
 
-_RUNNER = "a live job on Spark"
-
 Mask = npt.NDArray[np.bool_]
+
+
+KeptPlaces = Mapping[str, str | int]
+"""Where policies ran before: the alias by which they are parted, or the bucket of whole ones."""
 
 
 class PolicyAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +67,10 @@ class PolicyAssignment(msgspec.Struct, frozen=True, kw_only=True):
     homes: dict[str, int]
     reasons: dict[str, str]
     """Why those run whole."""
+
+    def places(self) -> dict[str, str | int]:
+        """Where each policy runs."""
+        return {name: key.alias for name, key in self.keys.items()} | self.homes
 
     def explain(self) -> list[str]:
         """One line for each policy."""
@@ -68,33 +86,65 @@ class PolicyAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assign_policies(
-    plans: Sequence[Plan], pull: PullData, sources: Mapping[str, PushSource], buckets: int
+    plans: Sequence[PolicyPlan],
+    pull: PullData,
+    sources: Mapping[str, PushSource],
+    buckets: int,
+    kept: KeptPlaces | None = None,
 ) -> PolicyAssignment:
-    """Partitions the plans that have a key; spreads the others over the buckets."""
+    """Partitions the plans that have a key; spreads the others over the buckets.
+
+    `kept`: situations stay where they are, since what is open lasts longer than any window; others
+    that run whole stay in their bucket.
+    """
     keys: dict[str, Key] = {}
     reasons: dict[str, str] = {}
+    kept = kept or {}
     for plan in plans:
-        chosen = choose_key(plan, pull, sources) if buckets > 1 else "there is one bucket only"
+        chosen = _place(plan, pull, sources, buckets, kept.get(plan.policy))
         if isinstance(chosen, Key):
             keys[plan.policy] = chosen
         else:
             reasons[plan.policy] = chosen
-    homes = {name: number % buckets for number, name in enumerate(sorted(reasons))}
+    homes = {name: home for name in reasons if isinstance(home := kept.get(name), int)}
+    counts = Counter(homes.values())
+    for name in sorted(reasons.keys() - homes.keys()):
+        homes[name] = min(range(buckets), key=lambda number: (counts[number], number))
+        counts[homes[name]] += 1
     return PolicyAssignment(buckets=buckets, keys=keys, homes=homes, reasons=reasons)
+
+
+def _place(
+    plan: PolicyPlan,
+    pull: PullData,
+    sources: Mapping[str, PushSource],
+    buckets: int,
+    kept: str | int | None,
+) -> Key | str:
+    if buckets == 1:
+        return "there is one bucket only"
+    if not isinstance(plan, SituationPlan):
+        return choose_key(plan, pull, sources, is_live=True)
+    if isinstance(kept, int):
+        return "it began so"
+    return choose_key(plan, pull, sources, is_live=True, kept=kept or "")
 
 
 def plan_of_bucket(
     number: int,
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     shares: PolicyAssignment,
     *,
     lateness_ms: int,
     sources: Mapping[str, PushSource],
     began: int | None,
     after: int,
+    stopped: Mapping[str, str] | None = None,
+    needed: Mapping[str, NeededValues] | None = None,
 ) -> BucketPlan:
     """The plan of one bucket."""
     own = tuple(one for one in plans if shares.homes.get(one.policy, number) == number)
+    names = {one.policy for one in own}
     return BucketPlan(
         number=number,
         buckets=shares.buckets,
@@ -104,6 +154,8 @@ def plan_of_bucket(
         sources=sources,
         began=began,
         after=after,
+        stopped=stopped or {},
+        needed={name: values for name, values in (needed or {}).items() if name in names},
     )
 
 
@@ -114,7 +166,7 @@ class BatchRouter:
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[PolicyPlan],
         shares: PolicyAssignment,
         pull: PullData,
         sources: Mapping[str, PushSource],
@@ -127,7 +179,8 @@ class BatchRouter:
             home = shares.homes.get(plan.policy)
             if home is not None:
                 self._streams[home].update(plan.streams())
-                self._sources[home].update(watched_sources(plan, sources))
+                if isinstance(plan, Plan):
+                    self._sources[home].update(watched_sources(plan, sources))
 
     def batches(self, decoded: DecodedRows) -> list[BucketBatch]:
         """One for every bucket, in their order; none when the rows have no events and no ticks."""
@@ -212,16 +265,19 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
     """By bucket the number under which Spark keeps its state."""
     stamp: str
     """Tells this job from others in the memory of a worker."""
+    stopped: dict[str, str] = {}
+    needed: dict[str, NeededValues] = {}
+    """See BucketPlan."""
 
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[PolicyPlan]:
         """The plans of all policies."""
-        return [conditions_plan(decode_plan(raw), _RUNNER) for raw in self.encoded]
+        return [decode_plan(raw) for raw in self.encoded]
 
 
 def make_job(
     *,
     name: str,
-    plans: Sequence[Plan],
+    policies: LivePolicies,
     ontology: Ontology,
     pull: PullData,
     location: Location,
@@ -230,19 +286,21 @@ def make_job(
     keys: tuple[int, ...],
     began: int | None = None,
     after: int = 0,
+    kept: KeptPlaces | None = None,
     stamp: str = "",
 ) -> LiveJob:
-    """Raises the errors of `make_operator` for a plan that cannot run, here and not on a worker.
+    """Raises the errors of `check_plan` for a plan that cannot run, here and not on a worker.
 
     `stamp`: distinguishes the job from others with the same policies, such as a start time.
     """
+    plans = policies.plans
     for plan in plans:
-        make_operator(plan, pull, sources=ontology.sources)
+        check_plan(plan, pull, ontology.sources)
     versions = [f"{plan.policy}@{plan.version()}" for plan in plans]
     return LiveJob(
         name=name,
         encoded=tuple(encode_plan(plan) for plan in plans),
-        assignment=assign_policies(plans, pull, ontology.sources, len(keys)),
+        assignment=assign_policies(plans, pull, ontology.sources, len(keys), kept),
         ontology=ontology,
         tables=tables_for(plans, pull),
         location=location,
@@ -252,10 +310,21 @@ def make_job(
         after=after,
         keys=keys,
         stamp=content_id(stamp, name, *versions, str(lateness_ms), *map(str, keys)),
+        stopped=policies.stopped,
+        needed=policies.needed,
     )
 
 
-def plans_on_spark(site: Site, place: Location) -> list[Plan]:
+class LivePolicies(msgspec.Struct, frozen=True):
+    """The plans that a site lets run on Spark, why others do not run any more, and the values that
+    texts of situations name."""
+
+    plans: tuple[PolicyPlan, ...]
+    stopped: dict[str, str] = {}
+    needed: dict[str, NeededValues] = {}
+
+
+def policies_on_spark(site: Site, place: Location) -> LivePolicies:
     """Raises Conflict when a version on record cannot be made from what the site says now, and
     SiteError when its text does not compile.
     """
@@ -263,9 +332,26 @@ def plans_on_spark(site: Site, place: Location) -> list[Plan]:
     registry = _registry(place)
     if not registry.entries:  # no node has run yet: what its files say will run
         known = sorted(site.policies.items())
-        return [plan_for_live(one.plan) for name, one in known if name in chosen]
+        return _live_policies(site, [one for name, one in known if name in chosen], {})
     entries = [one for one in registry.alive() if one.state == "running" and one.name in chosen]
-    return [_plan(site, entry) for entry in entries]
+    stopped = {
+        name: WHY_WITHDRAWN[one.state]
+        for name, one in registry.entries.items()
+        if one.state in WHY_WITHDRAWN
+    }
+    return _live_policies(site, [_compiled(site, entry) for entry in entries], stopped)
+
+
+def _live_policies(
+    site: Site, compiled: Sequence[CompiledPolicy], stopped: dict[str, str]
+) -> LivePolicies:
+    people, _problems = communication_from_site(site.file, site.directory)
+    needed = {
+        one.plan.policy: needed_by_texts(one, people, site.ontology)
+        for one in compiled
+        if isinstance(one.plan, SituationPlan)
+    }
+    return LivePolicies(tuple(one.plan for one in compiled), stopped, needed)
 
 
 def _registry(place: Location) -> PolicyRegistry:
@@ -279,10 +365,10 @@ def _registry(place: Location) -> PolicyRegistry:
     return registry
 
 
-def _plan(site: Site, entry: PolicyEntry) -> Plan:
+def _compiled(site: Site, entry: PolicyEntry) -> CompiledPolicy:
     known = site.policies.get(entry.name)
     if known is not None and known.plan.version() == entry.version:
-        return plan_for_live(known.plan)
+        return known
     terms, faults = terms_of_policies(site.file, site.directory, site.ontology, [entry.name])
     file = PolicyFile(entry.name, Path(f"{entry.name}.dpl"), f"{entry.name} (on record)")
     compiled, problems = compile_text(
@@ -297,18 +383,4 @@ def _plan(site: Site, entry: PolicyEntry) -> Plan:
             code="live.other_policy",
             hint="let the node take in the site: rapport policy reload",
         )
-    return plan_for_live(compiled.plan)
-
-
-def plan_for_live(plan: PolicyPlan) -> Plan:
-    """Raises Unsupported for a situation: its life (a new version that continues it, its end when
-    the policy is deleted, the values in its texts) is the node's.
-    """
-    if isinstance(plan, Plan) and plan.guard is None:
-        return plan
-    raise Unsupported(
-        f"the {'guard' if isinstance(plan, Plan) else 'situation'} of policy {plan.policy!r}",
-        _RUNNER,
-        hint="let it run in the node: name the policies of [policies] on_spark one by one, without "
-        f"{plan.policy!r}",
-    )
+    return compiled

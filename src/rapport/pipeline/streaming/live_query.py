@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from rapport.core.detection import DETECTED, UNDECIDED
+from rapport.core.detection import DETECTED, ENDED, UNDECIDED
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock, SystemClock
@@ -32,7 +32,7 @@ from rapport.pipeline.errors import connect_unsupported, spark_errors
 from rapport.pipeline.session import is_connect, parallelism
 from rapport.pipeline.streaming.buckets import FORM
 from rapport.pipeline.streaming.decoder import DETECTIONS, EVENTS, LIVE_ROWS
-from rapport.pipeline.streaming.live_job import LiveJob, make_job, plans_on_spark
+from rapport.pipeline.streaming.live_job import LiveJob, make_job, policies_on_spark
 from rapport.pipeline.streaming.worker import BATCH_COLUMNS, BucketReport, JobHandle
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine.spark_policies import CHANNEL, LiveReport, report_event
@@ -162,14 +162,15 @@ class LiveRun:
         return self.counts
 
     def _job(self, site: Site) -> tuple[LiveJob, LiveCheckpoint]:
-        plans = plans_on_spark(site, self._location)
-        if not plans:
+        policies = policies_on_spark(site, self._location)
+        made = read_checkpoint(self._checkpoint, site.name)
+        # Without a policy a checkpoint goes on: it may have situations that end.
+        if not (policies.plans or (made is not None and site.on_spark)):
             raise InvalidInput(
                 f"the site {site.name!r} lets no policy run on Spark",
                 code="live.no_policies",
                 hint='add to its site.toml: [policies] on_spark = ["*"], or names',
             )
-        made = read_checkpoint(self._checkpoint, site.name)
         if made is None:
             made = self._new_checkpoint(site)
             write_checkpoint(self._checkpoint, made)
@@ -182,7 +183,7 @@ class LiveRun:
         self._starts += 1
         job = make_job(
             name=site.name,
-            plans=plans,
+            policies=policies,
             ontology=site.ontology,
             pull=site.tables,
             location=self._location,
@@ -191,10 +192,14 @@ class LiveRun:
             keys=made.keys,
             began=made.began,
             after=made.after,
+            kept=made.places,
             stamp=f"{self._checkpoint.resolve()} {self._clock.now_ms()} {self._starts}",
         )
         for line in job.assignment.explain():
             _log.info("policy on Spark", shared=line)
+        if (places := job.assignment.places()) != made.places:
+            made = msgspec.structs.replace(made, places=places)
+            write_checkpoint(self._checkpoint, made)
         return job, made
 
     def _new_checkpoint(self, site: Site) -> LiveCheckpoint:
@@ -361,8 +366,8 @@ def live_events(rows: DataFrame, job: LiveJob) -> DataFrame:
     def batches(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return handle.worker().batches(given)
 
-    def count(kind: str) -> Any:
-        return F.count(F.when(F.col("type") == kind, 1))
+    def count(*kinds: str) -> Any:
+        return F.count(F.when(F.col("type").isin(*kinds), 1))
 
     output = bucket_rows(rows.mapInArrow(batches, BATCH_COLUMNS).groupBy("bucket"), handle)
     # Several buckets may find the same reading late or unusable.
@@ -373,7 +378,7 @@ def live_events(rows: DataFrame, job: LiveJob) -> DataFrame:
     observed = output.observe(
         _METRICS,
         F.array_join(F.collect_list("report"), "\n").alias("reports"),
-        count(DETECTED).alias("detections"),
+        count(DETECTED, ENDED).alias("detections"),
         count(UNDECIDED).alias("undecided"),
         late.alias("late"),
         unusable.alias("quarantined"),
@@ -480,8 +485,9 @@ class QueryProgress:
 
 
 class LiveCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that stay the same as long as a checkpoint is used; read before the query starts, so
-    that a checkpoint that does not fit is refused with a reason."""
+    """Facts that stay the same as long as a checkpoint is used (`places` only for policies that
+    stay); read before the query starts, so that a checkpoint that does not fit is refused with a
+    reason."""
 
     site: str
     buckets: int
@@ -493,6 +499,8 @@ class LiveCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The time from which silence counts."""
     start: dict[str, int]
     """The position of each channel behind which it began."""
+    places: dict[str, str | int] = {}
+    """Where the policies run, see KeptPlaces."""
     form: int = FORM
     snapshot: int = SNAPSHOT
     """Versions of the state of buckets and of their runners."""

@@ -110,6 +110,8 @@ class BucketWorker:
                 sources=job.ontology.sources,
                 began=job.began,
                 after=job.after,
+                stopped=job.stopped,
+                needed=job.needed,
             )
             self._keepers[number] = BucketKeeper(plan, job.tables, on_restart=self._anew.extend)
         return self._keepers[number]

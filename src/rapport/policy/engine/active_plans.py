@@ -435,7 +435,7 @@ class ActivePlans:
     def new_ends(self) -> list[Detection]:
         """The ends of situations whose policy was stopped, since the last call."""
         taken, self._ends = self._ends, []
-        return self.values.with_values(taken, self._pull, self._ontology)
+        return self.values.with_values(taken, self._pull, self._ontology.sources)
 
     def still_lasts(self, detection: Detection) -> bool:
         """Whether what a detection of a state is about still holds, as far as was read."""
@@ -458,7 +458,7 @@ class ActivePlans:
     def new_results(self, found: Sequence[Detection]) -> list[Detection]:
         """The detections that were not emitted, with the values that texts name."""
         new = self.situations.continued(found, self.situation_plans()) if found else []
-        return self.values.with_values(new, self._pull, self._ontology)
+        return self.values.with_values(new, self._pull, self._ontology.sources)
 
     def emitted(self, found: Sequence[Detection]) -> None:
         """Notes beginnings and ends that were emitted."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Cause, Detection, NamedValue
 from rapport.policy.named_values import NOTHING_NEEDED, NamedQuantity, NeededValues, WhyPart
-from rapport.policy.ontology import Ontology
+from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.runner.local import pack_buffer, unpack_buffer
 from rapport.policy.situation_plan import AggregateValue, ComparedValues, FixedValue, PresentValue
@@ -117,7 +117,7 @@ class ValueRecord:
     # --- values of detections ---
 
     def with_values(
-        self, found: Sequence[Detection], pull: PullData, ontology: Ontology
+        self, found: Sequence[Detection], pull: PullData, sources: Mapping[str, PushSource]
     ) -> list[Detection]:
         """The detections with the values that texts of their policies name."""
         needs = [self.needed(one.policy, one.version) for one in found]
@@ -131,7 +131,7 @@ class ValueRecord:
                     asked.setdefault(of.stream, set()).add(one.bindings[of.alias])
         stale = {
             f"{source.concept}.{attribute}": source.stale_after_ms
-            for source in ontology.sources.values()
+            for source in sources.values()
             for attribute in source.attributes
         }
         series = {stream: self._series(stream, keys) for stream, keys in asked.items()}
@@ -156,9 +156,12 @@ _KEPT = ("time", "id", "value", "source")
 
 
 def _columns_of(readings: pa.RecordBatch, stream: str) -> pa.RecordBatch:
-    names = ["key", *_KEPT]
-    columns = [readings.column(f"{stream}.value" if n == "value" else n) for n in names]
-    return pa.RecordBatch.from_arrays(columns, names)
+    names, value = ["key", *_KEPT], f"{stream}.value"
+    columns = {name: readings.column(name) for name in names if name != "value"}
+    # Points have no single value; they are only counted.
+    has_value = value in readings.schema.names
+    columns["value"] = readings.column(value) if has_value else pa.nulls(len(readings))
+    return pa.RecordBatch.from_arrays([columns[name] for name in names], names)
 
 
 def _sorted(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.detection import Detection
-from rapport.core.errors import InvalidInput, PolicyError, UnknownName
+from rapport.core.errors import PolicyError, UnknownName
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.kernel.tasks import run_in_thread
@@ -49,7 +49,11 @@ from rapport.policy.explain.policy_versions import (
     version_at_time,
     version_of,
 )
-from rapport.policy.explain.situation_evidence import SituationEvidence, situation_at
+from rapport.policy.explain.situation_evidence import (
+    SituationEvidence,
+    check_bindings,
+    situation_at,
+)
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why, why_not
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
@@ -193,14 +197,7 @@ class Explainer:
         self, plan: SituationPlan, question: WhyNotQuestion, text: str
     ) -> WhyNotAnswer:
         """The atoms of one binding at a time; raises InvalidInput when it is not named whole."""
-        aliases = [bound.alias for bound in plan.aliases]
-        if set(question.given) != set(aliases):
-            names = ", ".join(f"{alias}=..." for alias in aliases)
-            raise InvalidInput(
-                f"{plan.policy!r} has a situation for each {' and '.join(aliases)}",
-                code="policy.which_situation",
-                hint=f"name which: {names}",
-            )
+        check_bindings(plan, question.given)
         tables = await self._tables_at(question.at + self._lateness_ms)
         at = question.at
         evidence, past = await self._evidence(plan, question.given, at, at, tables)

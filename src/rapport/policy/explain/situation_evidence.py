@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.detection import Cause
+from rapport.core.errors import InvalidInput
 from rapport.policy.compiler.situation_text import value_text
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
@@ -61,6 +62,18 @@ class _Changes(NamedTuple):
     since: int | None
 
 
+def check_bindings(plan: SituationPlan, given: Mapping[str, str]) -> None:
+    """Raises InvalidInput when a binding is not named whole."""
+    aliases = [bound.alias for bound in plan.aliases]
+    if set(given) != set(aliases):
+        names = ", ".join(f"{alias}=..." for alias in aliases)
+        raise InvalidInput(
+            f"{plan.policy!r} has a situation for each {' and '.join(aliases)}",
+            code="policy.which_situation",
+            hint=f"name which: {names}",
+        )
+
+
 def situation_at(
     plan: SituationPlan,
     ontology: Ontology,
@@ -68,11 +81,12 @@ def situation_at(
     readings: pa.RecordBatch,
     bindings: Mapping[str, str],
     time: int,
+    began: int | None = None,
 ) -> SituationEvidence | None:
     """The evidence for one binding; None when the readings do not tell of it. `readings` are sorted
-    by (time, id) and begin well before.
+    by (time, id) and begin well before. `began`: the start; None: the first of them.
     """
-    operator = SituationOperator([plan], pull, ontology.sources, None)
+    operator = SituationOperator([plan], pull, ontology.sources, began)
     situations = operator.situations_of(plan.policy)
     changes: dict[str, _Changes] = {}
     reader = AtomReader(situations, ontology)

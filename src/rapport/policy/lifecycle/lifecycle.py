@@ -215,7 +215,6 @@ class PolicyLifecycle:
         detections are recorded but not carried out.
         """
         self._channels, self._engine, self._clock = channels, engine, clock
-        self.situations = SituationService(channels, engine, clock)
         self._record = PolicyRecord(
             channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
         )
@@ -224,6 +223,7 @@ class PolicyLifecycle:
         """The actions of a version, by policy and version; see `PolicyRecord.phrases`."""
         self.end_phrases: Callable[[str, str], Sequence[str] | None] = self._record.end_phrases
         """Those of `actions when cleared`; None without a situation."""
+        self.situations = SituationService(channels, engine, clock, self._has_situation)
 
     @property
     def texts(self) -> CompiledTexts:
@@ -539,6 +539,9 @@ class PolicyLifecycle:
         return (*compiled.problems, *faults.problems())
 
     # --- situations ---
+
+    def _has_situation(self, policy: str, version: str) -> bool:
+        return self.end_phrases(policy, version) is not None
 
     async def states(self, name: str) -> PolicyStates:
         """What is open, pending and unknown of a policy with a situation; raises UnknownName, or

@@ -23,6 +23,7 @@ from rapport.policy.language.situation_tree import ParsedPolicy, actions_of
 from rapport.policy.lifecycle.registry import (
     BY_FILES,
     CHANNEL,
+    WHY_WITHDRAWN,
     ChangeKind,
     PolicyChange,
     PolicyEntry,
@@ -231,13 +232,6 @@ def _is_other_shadow(entry: PolicyEntry, texts: CompiledTexts) -> bool:
     return texts.plan(entry.name, entry.shadow_text, entry.shadow_version) is None
 
 
-_WHY_WITHDRAWN: dict[str, str] = {
-    "deleted": "the policy was deleted",
-    "paused": "the policy was paused",
-    "broken": "the policy does not compile any more",
-}
-
-
 def plan_change(
     kept: RecordedChange, entry: PolicyEntry | None, texts: CompiledTexts
 ) -> PlanChange:
@@ -250,7 +244,7 @@ def plan_change(
         position=kept.position,
         act="withdraw",
         policy=changed.name,
-        why=_WHY_WITHDRAWN.get(changed.what, ""),
+        why=WHY_WITHDRAWN.get(changed.what, ""),
     )
     if entry is None:  # an unknown policy
         return change
@@ -377,7 +371,7 @@ class PolicyRecord:
             position=known.position,
             act="withdraw",
             policy=command.policy,
-            why=_WHY_WITHDRAWN[what],
+            why=WHY_WITHDRAWN[what],
         )
 
     def _entry_at(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:

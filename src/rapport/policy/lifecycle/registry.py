@@ -41,6 +41,12 @@ more.
 WITH_TEXT: tuple[ChangeKind, ...] = ("registered", "replaced", "shadowed", "promoted")
 """Changes that bring a version."""
 PolicyState = Literal["running", "paused", "broken", "deleted"]
+WHY_WITHDRAWN: Mapping[str, str] = {
+    "deleted": "the policy was deleted",
+    "paused": "the policy was paused",
+    "broken": "the policy does not compile any more",
+}
+"""By change, and by the state it leads to: the reason with which open situations end."""
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

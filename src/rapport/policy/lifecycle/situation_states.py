@@ -4,17 +4,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.core.detection import Acknowledgement, identity_order, situation_key
+from rapport.core.detection import (
+    DETECTED,
+    ENDED,
+    Acknowledgement,
+    Detection,
+    identity_order,
+    situation_key,
+)
 from rapport.core.errors import Conflict, InvalidInput, UnknownName, nearest_names
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import run_blocking
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.open_situations import OpenSituation
+from rapport.policy.engine.open_situations import OpenSituation, OpenSituations
 from rapport.policy.lifecycle.registry import PolicyState
 from rapport.policy.situations.current_states import SituationState
 
@@ -38,7 +46,7 @@ class PolicyStates(msgspec.Struct, frozen=True, kw_only=True):
     policy_state: PolicyState
     """Situations are followed while it is `running`."""
     problem: str = ""
-    """Why it does not run."""
+    """Why it does not run, or not here."""
     time: int = 0
     """Event time up to which everything is decided."""
     open: int = 0
@@ -56,29 +64,73 @@ class AcknowledgedSituations(msgspec.Struct, frozen=True, kw_only=True):
     """Their bindings."""
 
 
+HasSituation = Callable[[str, str], bool]
+"""Whether a version of a policy has a situation; of an unknown one what the newest has."""
+
+
+class DetectedSituations:
+    """Open situations of policies that run on Spark, as `detections` tells; it is read as far as it
+    goes when they are asked about, the first time from its beginning.
+    """
+
+    def __init__(self, channels: Channels, has_situation: HasSituation) -> None:
+        self._channels, self._has_situation = channels, has_situation
+        self._open = OpenSituations()
+        self._position = 0
+        self._turn = asyncio.Lock()
+
+    async def of(self, policy: str) -> list[OpenSituation]:
+        """The open situations of a policy."""
+        async with self._turn:
+            channel = self._channels.channel("detections")
+            while batch := await channel.read_after(self._position):
+                self._position = batch[-1].position
+                for stored in batch:
+                    if stored.event.type in (DETECTED, ENDED):
+                        self._note(Detection.from_event(stored.event))
+            return self._open.of(policy)
+
+    def _note(self, found: Detection) -> None:
+        is_own = self._has_situation(found.policy, found.version)
+        self._open.note([found], {found.policy} if is_own else ())
+
+
 class SituationService:
     """Questions and acknowledgements; each takes the engine's turn."""
 
-    def __init__(self, channels: Channels, engine: PolicyEngine, clock: Clock) -> None:
+    def __init__(
+        self, channels: Channels, engine: PolicyEngine, clock: Clock, has_situation: HasSituation
+    ) -> None:
         self._channels, self._engine, self._clock = channels, engine, clock
+        self._has_situation = has_situation
+        self._detected = DetectedSituations(channels, has_situation)
         self.acknowledged_by: AcknowledgedBy = _nobody
+
+    async def open(self, policy: str) -> list[OpenSituation]:
+        """The open situations of a policy, wherever it runs."""
+        if policy not in self._engine.on_spark:
+            return self._engine.situations(policy)
+        return await self._detected.of(policy) if self._has_situation(policy, "") else []
 
     async def states(self, policy: str, version: str, state: PolicyState) -> PolicyStates:
         """What is open, pending and unknown. Raises Conflict for a policy without a situation."""
         engine = self._engine
         async with engine.turn:
             await engine.progress()
-            known = engine.situations(policy)
             found = engine.situation_states(policy)
             failed = engine.failed().get(policy)
+        known = await self.open(policy)
         if found is None:
-            if not known and state == "running" and failed is None:
-                raise _no_situation(policy)
+            problem = failed.message if failed is not None else f"the policy is {state}"
+            if state == "running" and failed is None:
+                if not known and not self._has_situation(policy, version):
+                    raise _no_situation(policy)
+                problem = "it runs on Spark: from here only what is open is seen"
             return PolicyStates(
                 policy=policy,
                 version=version,
                 policy_state=state,
-                problem=failed.message if failed is not None else f"the policy is {state}",
+                problem=problem,
                 open=len(known),
                 states=await self._shown(policy, [_without_truth(one) for one in known]),
             )
@@ -114,9 +166,10 @@ class SituationService:
         Raises InvalidInput for a wrong alias or name, Conflict when no such situation is open.
         """
         _check_name(by)
+        await self.open(policy)  # what is read for the first time keeps no engine waiting
         async with self._engine.turn:
             await self._engine.progress()
-            known = self._engine.situations(policy)
+            known = await self.open(policy)
             chosen = [one for one in known if bindings.items() <= one.bindings.items()]
             if not chosen:
                 raise _nothing_open(policy, bindings, known)

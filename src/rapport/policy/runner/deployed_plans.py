@@ -18,12 +18,13 @@ import pyarrow as pa
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Corrupt, Problem, Unsupported
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.ontology import Ontology
-from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME
+from rapport.policy.ontology import Ontology, PushSource
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.columns import unpack_state
 from rapport.policy.operators.operator import (
     PlanOperator,
     SavedIdentities,
+    make_operator,
     positive_terms,
     saved_identities,
 )
@@ -49,7 +50,7 @@ from rapport.policy.runner.situation_group import SituationGroup, looked_up_func
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.situations.current_states import SituationStates
 from rapport.policy.situations.guard_truth import guard_maker
-from rapport.policy.situations.situation_operator import BindingsKey
+from rapport.policy.situations.situation_operator import BindingsKey, SituationOperator
 
 
 class SavedGroup(msgspec.Struct):
@@ -290,6 +291,21 @@ def _sample(together: Sequence[PlanGroup]) -> Plan:
 
 
 AnyGroup = PlanGroup | SituationGroup
+
+
+def check_plan(
+    plan: PolicyPlan, pull: PullData, sources: Mapping[str, PushSource] | None = None
+) -> None:
+    """Raises what making the operator of a plan raises: Unsupported with all reasons, UnknownName
+    for a missing table, and errors of functions of the site."""
+    known = sources or {}
+    if isinstance(plan, SituationPlan):
+        SituationOperator([plan], pull, known, None)
+        return
+    make_operator(msgspec.structs.replace(plan, guard=None), pull, sources=known)
+    make_guard = guard_maker(plan, pull, known, None)
+    if make_guard is not None:
+        make_guard(0)
 
 
 def saved_group(group: AnyGroup, versions: Mapping[str, str]) -> SavedGroup:

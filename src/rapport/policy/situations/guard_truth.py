@@ -18,7 +18,11 @@ from rapport.policy.plan import Plan
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.situations.binding_rows import JoinedRows
 from rapport.policy.situations.graph import Frame, PlacedCondition, SituationGraph
-from rapport.policy.situations.situation_operator import count_before, longest_step_ms
+from rapport.policy.situations.situation_operator import (
+    count_before,
+    longest_step_ms,
+    readings_since,
+)
 from rapport.policy.situations.traces import TRUE, Step
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
@@ -78,6 +82,7 @@ class GuardTruth:
         found = [False] * len(questions)
         if self._start is None or self._watermark is None:
             return found
+        readings = readings_since(readings, self._start)
         if watermark >= END_OF_TIME:
             times = readings.column("time").to_pylist()[-1:]
             times += [one.time for one in questions]

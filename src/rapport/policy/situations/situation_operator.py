@@ -74,6 +74,7 @@ class SituationOperator:
             self.begin_at(int(readings.column("time")[0].as_py()))
         if self._start is None or self._watermark is None or watermark >= END_OF_TIME:
             return []
+        readings = readings_since(readings, self._start)
         found: list[Detection] = []
         while self._watermark < watermark:
             end = min(watermark, self._watermark + longest_step_ms(self._graph))
@@ -204,6 +205,12 @@ class SituationOperator:
 def longest_step_ms(graph: SituationGraph) -> int:
     """How much time a step may take so that rows and times fit into one integer."""
     return _MOST_KEYS // (4 * graph.widest + 1_024) - graph.history_ms
+
+
+def readings_since(readings: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    """Sorted readings without those before the start of their policies, which were not seen."""
+    before = count_before(readings, start)
+    return readings.slice(before) if before else readings
 
 
 def count_before(readings: pa.RecordBatch, end: int) -> int:
