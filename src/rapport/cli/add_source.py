@@ -1,0 +1,241 @@
+"""`rapport add`: a source from a file, a broker's topics or an address: shows the guess, asks what
+the data do not say, writes site.toml. [CN-6, UX-2, UX-3]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.hints import cannot_read
+from rapport.cli.import_file import beginning
+from rapport.cli.node_api import HERE, Where
+from rapport.cli.output import print_line, print_note, show_problem, visible
+from rapport.core.errors import InvalidInput, RapportError, SiteError, Unavailable
+from rapport.mediation.guessing.choices import Question, SourceChoices
+from rapport.mediation.guessing.proposal import source_name
+from rapport.site.new_source import (
+    PARQUET,
+    NewColumn,
+    NewSource,
+    SourceDraft,
+    draft_source,
+    load_site_file,
+    parquet_rows,
+    raw_text,
+    replace_site_file,
+    site_without,
+    with_part,
+    without_part,
+)
+
+_SHOWN_COLUMNS, _SHOWN_TEXT = 4, 150
+
+
+def add(
+    origin: Annotated[str, Parameter(help="A file of CSV, JSON, JSON lines, XML or Parquet.")] = "",
+    *,
+    name: Annotated[str, Parameter(help="Of the source; else that of the file.")] = "",
+    concept: Annotated[str, Parameter(help="What rows are about; one of the site or new.")] = "",
+    key: Annotated[str, Parameter(help="The column that identifies the thing of a row.")] = "",
+    thing: Annotated[str, Parameter(help="The thing, where all rows are about one.")] = "",
+    time: Annotated[str, Parameter(help="The column with the time.")] = "",
+    zone: Annotated[str, Parameter(help="Of local times: Europe/Berlin.")] = "",
+    unit: Annotated[
+        list[str] | None, Parameter(help="COLUMN=UNIT; without UNIT it is left out.")
+    ] = None,
+    yes: Annotated[bool, Parameter(help="Take the guess; ask nothing.", negative="")] = False,
+    all: Annotated[bool, Parameter(help="Show every column.", negative="")] = False,
+    undo: Annotated[str, Parameter(help="Take back the source of this name.")] = "",
+    where: Where = HERE,
+) -> None:
+    """Add a source to a site: shows what its data seem to mean, asks what they do not say, writes
+    site.toml after checking it, and has a running node take it over.
+
+    What was written stands between two comments; --undo takes it back as long as nobody has changed
+    it.
+    """
+    if undo:
+        _undo(undo, where)
+        return
+    if not origin:
+        raise InvalidInput(
+            "say what to add", code="cli.wrong_use", hint="rapport add FILE, or --undo NAME"
+        )
+    choices = SourceChoices(
+        key=key, thing=thing, time=time, zone=zone, units=_units(unit or []), concept=concept
+    )
+    file = Path(origin)
+    raw = _beginning(file)
+    new = NewSource(
+        name=name or source_name(file.stem),
+        raw=raw,
+        origin=file.name,
+        choices=choices,
+        takes_likely=yes,
+        more={"events": _from_site(file, where.directory)},
+    )
+    draft = _decided(new, where.directory)
+    _show(draft, everything=all)
+    _write(draft, where)
+    print_line(f"next: rapport replay --site {where.directory}, or rapport backtest POLICY")
+
+
+def _beginning(file: Path) -> bytes:
+    raw = beginning(file)
+    if not raw.startswith(PARQUET):
+        return raw
+    try:
+        with file.open("rb") as stream:
+            return parquet_rows(stream)
+    except OSError as error:
+        raise cannot_read(file, error) from None
+
+
+def _units(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        column, sign, unit = text.rpartition("=")
+        if not sign or not column:
+            raise InvalidInput(
+                f"{text[:60]!r} is not COLUMN=UNIT",
+                code="cli.wrong_use",
+                hint='such as --unit "temp=degC"',
+            )
+        found[column] = unit
+    return found
+
+
+def _from_site(file: Path, site: Path) -> str:
+    """The path of a file as the site names it: from its directory where it is inside."""
+    whole, home = file.resolve(), site.resolve()
+    return str(whole.relative_to(home) if whole.is_relative_to(home) else whole)
+
+
+def _decided(new: NewSource, directory: Path) -> SourceDraft:
+    """The draft once all is said that must be; asks on a terminal."""
+    site = load_site_file(directory)
+    draft = draft_source(new, site, directory)
+    asked: set[tuple[str, str]] = set()
+    while not new.takes_likely and sys.stdin.isatty():
+        left = [one for one in draft.questions if (one.kind, one.column) not in asked]
+        if not left:
+            break
+        asked.add((left[0].kind, left[0].column))
+        choices = _answered(left[0], new.choices)
+        new = msgspec.structs.replace(new, choices=choices)
+        draft = draft_source(new, site, directory)
+    if draft.needed:
+        one = draft.needed[0]
+        raise InvalidInput(
+            f"{_subject(one)}{one.because}", code=f"source.no_{one.kind}", hint=_how_to_say(one)
+        )
+    if draft.errors:
+        raise SiteError(draft.errors)
+    return draft
+
+
+def _subject(question: Question) -> str:
+    return f"{question.column}: " if question.column else ""
+
+
+def _how_to_say(question: Question) -> str:
+    how = {
+        "identity": "--key COLUMN, or --thing NAME where all rows are about one thing",
+        "zone": "--zone Europe/Berlin, or zone in [site]",
+        "unit": f'--unit "{question.column}=UNIT"',
+    }[question.kind]
+    likely = f"; --yes takes {question.likely}" if question.likely else ""
+    return f"{how}{likely}; nothing was written"
+
+
+def _answered(question: Question, choices: SourceChoices) -> SourceChoices:
+    """The choices with the answer of somebody at the terminal; an empty one takes the likely."""
+    shown = f" [{question.likely}]" if question.likely else ""
+    what = {
+        "identity": "which column identifies it? (or =NAME, if all rows are about one thing)",
+        "zone": "which zone?",
+        "unit": "which unit? (- leaves the column out)",
+    }[question.kind]
+    among = f" {', '.join(question.answers[:8])}" if question.answers else ""
+    print_note(visible(f"{_subject(question)}{question.because}.{among}"))
+    sys.stderr.write(f"{what}{shown} ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip() or question.likely
+    put = msgspec.structs.replace
+    if question.kind == "zone":
+        return put(choices, zone=answer)
+    if question.kind == "identity":
+        return put(choices, thing=answer[1:]) if answer[:1] == "=" else put(choices, key=answer)
+    if not answer:
+        return choices
+    return put(choices, units={**choices.units, question.column: "" if answer == "-" else answer})
+
+
+def _show(draft: SourceDraft, *, everything: bool) -> None:
+    """What it is taken for, in few lines: columns with doubts first."""
+    new = "new concept " if draft.is_new_concept else ""
+    print_line(f"{draft.name}: {draft.rows:,} rows of {draft.format}, about {new}{draft.concept}")
+    used = [one for one in draft.columns if one.becomes or one.doubts]
+    shown = draft.columns if everything else sorted(used, key=lambda one: not one.doubts)
+    limit = len(shown) if everything else _SHOWN_COLUMNS
+    for column in shown[:limit]:
+        print_line(visible(f"  {_column_text(column)}"))
+    rest = [one.name for one in draft.columns if one not in shown[:limit]]
+    if rest:
+        print_line(visible(f"  {len(rest)} more: {', '.join(rest)}"[:_SHOWN_TEXT]))
+    for doubt in draft.doubts if everything else draft.doubts[:1]:
+        print_line(visible(f"unsure: {doubt}"))
+    if draft.rejected:
+        one = draft.rejected[0]
+        print_line(visible(f"row {one.row} would be quarantined: {one.message}"[:_SHOWN_TEXT]))
+    elif draft.readings:
+        first = draft.readings[0]
+        value = " ".join(map(str, first.value))
+        time = f" at {first.time}" if first.time else ""
+        print_line(visible(f"first reading: {first.stream} of {first.key} is {value}{time}"))
+
+
+def _column_text(column: NewColumn) -> str:
+    if column.becomes:
+        unit = f" in {column.unit}" if column.unit else ""
+        text = f"{column.name} is {column.becomes}{unit}"
+    else:
+        text = f"{column.name} is left out"
+    if column.doubts:
+        return f"{text}; unsure: {'; '.join(column.doubts)}"
+    return f"{text}: {column.reason}" if column.reason else text
+
+
+def _write(draft: SourceDraft, where: Where) -> None:
+    before = raw_text(where.directory)
+    replace_site_file(where.directory, before, with_part(before, draft.text))
+    for one in draft.problems[:1]:
+        show_problem(one)
+    names = ", ".join(draft.sources)
+    print_line(f"wrote {names} to site.toml ({_taken_over(where)}); undo: --undo {draft.name}")
+
+
+def _undo(name: str, where: Where) -> None:
+    before = raw_text(where.directory)
+    site_without(where.directory, name)
+    replace_site_file(where.directory, before, without_part(before, name))
+    print_line(f"took {name} out of site.toml ({_taken_over(where)})")
+
+
+def _taken_over(where: Where) -> str:
+    """Whether a running node has the file now."""
+    try:
+        where.remote().post("/reload", b"{}")
+    except Unavailable as error:
+        if error.code == "node.unreachable":
+            return "no node runs"
+        return f"the node has not taken it over: {error.message}"
+    except RapportError as error:
+        hints = [one.message for one in error.problems_found()]
+        return f"the node has not taken it over: {hints[0] if hints else error.message}"
+    return "the node has it"
