@@ -4,18 +4,30 @@ the data do not say, writes site.toml. [CN-6, UX-2, UX-3]
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import sys
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 import msgspec
 from cyclopts import Parameter
 
+from rapport.channel.mqtt.bridge import Broker, Packet, check_subscription, filter_of
+from rapport.channel.mqtt.client import BrokerClient
 from rapport.cli.hints import cannot_read
 from rapport.cli.import_file import beginning
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import print_line, print_note, show_problem, visible
 from rapport.core.errors import InvalidInput, RapportError, SiteError, Unavailable
+from rapport.core.times import parse_duration
+from rapport.core.urls import address_parts, without_password
+from rapport.kernel.settings import read_secret
 from rapport.mediation.guessing.choices import Question, SourceChoices
 from rapport.mediation.guessing.proposal import source_name
 from rapport.site.new_source import (
@@ -27,17 +39,23 @@ from rapport.site.new_source import (
     load_site_file,
     parquet_rows,
     raw_text,
+    readable,
     replace_site_file,
     site_without,
     with_part,
     without_part,
 )
+from rapport.site.topics import HeardTopics, survey_topics
 
 _SHOWN_COLUMNS, _SHOWN_TEXT = 4, 150
+_MOST_FETCHED, _FETCH_SECONDS = 4 * 1024 * 1024, 20
+_MOST_PACKETS, _MOST_GROUPS = 2_000, 8
 
 
 def add(
-    origin: Annotated[str, Parameter(help="A file of CSV, JSON, JSON lines, XML or Parquet.")] = "",
+    origin: Annotated[
+        str, Parameter(help="A file, mqtt://HOST/TOPIC/FILTER, or http://HOST/PATH.")
+    ] = "",
     *,
     name: Annotated[str, Parameter(help="Of the source; else that of the file.")] = "",
     concept: Annotated[str, Parameter(help="What rows are about; one of the site or new.")] = "",
@@ -50,6 +68,8 @@ def add(
     ] = None,
     yes: Annotated[bool, Parameter(help="Take the guess; ask nothing.", negative="")] = False,
     all: Annotated[bool, Parameter(help="Show every column.", negative="")] = False,
+    listen: Annotated[str, Parameter(help="How long to listen to a broker.")] = "10s",
+    password: Annotated[str, Parameter(help="Of a broker: env:NAME or file:PATH.")] = "",
     undo: Annotated[str, Parameter(help="Take back the source of this name.")] = "",
     where: Where = HERE,
 ) -> None:
@@ -69,20 +89,129 @@ def add(
     choices = SourceChoices(
         key=key, thing=thing, time=time, zone=zone, units=_units(unit or []), concept=concept
     )
+    found = _new_sources(origin, name, where.directory, listen=listen, password=password)
+    added = ""
+    for number, one in enumerate(found):
+        new = msgspec.structs.replace(one, choices=choices, takes_likely=yes)
+        try:
+            draft = _decided(new, where.directory)
+        except RapportError as error:
+            # Of many topics some are about other things.
+            if len(found) == 1 or (number == len(found) - 1 and not added):
+                raise
+            print_note(visible(f"left out {one.origin}: {error.message}"))
+            continue
+        _show(draft, everything=all)
+        _write(draft, where)
+        added = draft.name
+    print_line(_next(origin, added, where.directory))
+
+
+def _new_sources(
+    origin: str, name: str, directory: Path, *, listen: str, password: str
+) -> list[NewSource]:
+    """What there is to add: one source of a file or an address, one for each form of messages of a
+    broker. Raises InvalidInput, Unavailable.
+    """
+    if origin.startswith(("mqtt://", "mqtts://")):
+        return _of_broker(origin, name, directory, listen=listen, password=password)
+    if origin.startswith(("http://", "https://")):
+        parts = urlsplit(origin)
+        named = name or source_name(parts.path.rstrip("/").rsplit("/", 1)[-1] or "source")
+        return [NewSource(name=named, raw=readable(_fetched(origin)), origin=parts.netloc)]
     file = Path(origin)
-    raw = _beginning(file)
-    new = NewSource(
-        name=name or source_name(file.stem),
-        raw=raw,
-        origin=file.name,
-        choices=choices,
-        takes_likely=yes,
-        more={"events": _from_site(file, where.directory)},
+    named = name or source_name(file.stem)
+    more = {"events": _from_site(file, directory)}
+    return [NewSource(name=named, raw=_beginning(file), origin=file.name, more=more)]
+
+
+def _next(origin: str, name: str, directory: Path) -> str:
+    if origin.startswith("mqtt"):
+        return f"next: rapport up --site {directory}"
+    if origin.startswith("http"):
+        return f"next: nothing fetches it again: post what it gives to /sources/{name}, say by cron"
+    return f"next: rapport replay --site {directory}, or rapport backtest POLICY"
+
+
+def _fetched(url: str) -> bytes:
+    """The document at an address, at most 4 MiB. Raises Unavailable."""
+    try:
+        with urllib.request.urlopen(url, timeout=_FETCH_SECONDS) as answer:
+            return bytes(answer.read(_MOST_FETCHED))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise Unavailable(
+            f"cannot fetch {without_password(url)}: {error}", code="source.no_answer"
+        ) from None
+
+
+def _of_broker(
+    origin: str, name: str, directory: Path, *, listen: str, password: str
+) -> list[NewSource]:
+    parts = address_parts(origin)
+    subscription = unquote(parts.path.lstrip("/")) + (f"#{parts.fragment}" if "#" in origin else "")
+    check_subscription(subscription or "#")
+    if parts.password or not parts.hostname:
+        raise InvalidInput(
+            "say the address as mqtt://USER@HOST:PORT/TOPIC/FILTER",
+            code="cli.wrong_use",
+            hint="a password is named with --password env:NAME or file:PATH",
+        )
+    secure = parts.scheme == "mqtts"
+    port = parts.port or (8883 if secure else 1883)
+    broker = Broker(host=parts.hostname, port=port, secure=secure, user=parts.username or "")
+    secret = read_secret(password, directory) if password else ""
+    packets = asyncio.run(_heard(broker, secret, subscription or "#", parse_duration(listen)))
+    groups = survey_topics(subscription or "#", packets)
+    if not groups:
+        raise Unavailable(
+            f"no message with a number came within {listen} ({len(packets)} others)",
+            code="source.nothing_heard",
+            hint="is the topic filter right? listen longer: --listen 1m",
+        )
+    bridge = {"broker": f"{parts.scheme}://{broker.place}"}
+    bridge |= {"user": broker.user} if broker.user else {}
+    bridge |= {"password": password} if password else {}
+    named = name or source_name(next((one for one in subscription.split("/") if one.isalnum()), ""))
+    print_line(visible(f"heard {len(packets)} messages: {_heard_text(groups)}"[:_SHOWN_TEXT]))
+    return [
+        NewSource(
+            name=named if len(groups) == 1 else f"{named}-{group.quantity or number}",
+            raw=group.sample,
+            origin=group.subscription,
+            bridge=bridge,
+            topics=group,
+        )
+        for number, group in enumerate(groups[:_MOST_GROUPS], start=1)
+    ]
+
+
+def _heard_text(groups: Sequence[HeardTopics]) -> str:
+    return "; ".join(
+        f"{one.subscription} ({len(one.things)}: {', '.join(one.things[:3])})" for one in groups
     )
-    draft = _decided(new, where.directory)
-    _show(draft, everything=all)
-    _write(draft, where)
-    print_line(f"next: rapport replay --site {where.directory}, or rapport backtest POLICY")
+
+
+async def _heard(broker: Broker, password: str, subscription: str, listen_ms: int) -> list[Packet]:
+    """What a broker sends within a time, retained messages among it. Raises Unavailable."""
+    client_id = f"rapport-add-{uuid4().hex[:8]}"
+    client = BrokerClient(broker, password, client_id, [filter_of(subscription)], keeps_place=False)
+    found: list[Packet] = []
+
+    async def gather() -> None:
+        while len(found) < _MOST_PACKETS:
+            one = await client.arrived.get()
+            client.acknowledge(one.packet.number, one.quality)
+            found.append(one.packet)
+
+    client.start()
+    try:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(gather(), listen_ms / 1_000)
+        if not found and client.trouble:
+            raise Unavailable(client.trouble, code="mqtt.unreachable")
+    finally:
+        await client.stop()
+    return found
 
 
 def _beginning(file: Path) -> bytes:

@@ -9,6 +9,7 @@ whether somebody has changed it since.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from io import BytesIO
@@ -20,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 
+from rapport.channel.mqtt.bridge import named_levels, to_event
 from rapport.core.errors import (
     Conflict,
     DuplicateName,
@@ -47,13 +49,20 @@ from rapport.mediation.guessing.choices import (
 from rapport.mediation.guessing.columns import Column
 from rapport.mediation.guessing.concept_match import ConceptMatch, match_concept
 from rapport.mediation.guessing.guess import Guess, guess
-from rapport.mediation.guessing.proposal import source_name, source_tables
+from rapport.mediation.guessing.proposal import (
+    alone,
+    header,
+    source_name,
+    source_tables,
+    toml_of,
+)
 from rapport.mediation.guessing.sample import MAX_ROWS, sample_of
 from rapport.mediation.reader import build_transformer
 from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.language.lexer import is_name
 from rapport.site.interpretations import concepts_of, interpretations_in_site, source_bindings
 from rapport.site.site import SITE_FILE, check_site
+from rapport.site.topics import HeardTopics
 
 PARQUET = b"PAR1"
 PREVIEWED = 20
@@ -147,8 +156,10 @@ class NewSource(msgspec.Struct, frozen=True, kw_only=True):
     """Whether likely answers are taken for what nobody said."""
     more: Mapping[str, Any] = {}
     """Further keys of the source, such as `events`."""
-    before: tuple[str, ...] = ()
-    """Further lines of the part, such as a table of a broker."""
+    bridge: Mapping[str, Any] = {}
+    """Keys of the broker that the readings come from, without `in`; empty: there is none."""
+    topics: HeardTopics | None = None
+    """What was heard from it."""
 
 
 def readable(raw: bytes) -> bytes:
@@ -203,14 +214,37 @@ def draft_source(new: NewSource, site: TomlFile, directory: Path) -> SourceDraft
         return draft
     settled = without_unknown_units(found)
     settled_match = _fitting(settled, concepts, new.choices.concept or fitting.concept, name)
+    if new.topics is not None and new.topics.quantity:
+        settled, settled_match = alone(settled, settled_match)
     tables = source_tables(settled, settled_match, name=name, file=new.origin, more=new.more)
-    part = part_of_site(name, new.origin, [*tables, *new.before])
-    return _checked(draft, part, _first_rows(new, found), site, directory)
+    if new.topics is not None:
+        tables += _bridge_table(name, new, tables)
+    return _checked(draft, part_of_site(name, new.origin, tables), new, found, site, directory)
 
 
-def _first_rows(new: NewSource, found: Guess) -> list[Any]:
-    """Rows of the sample as they will be published."""
-    return list(islice(read_values(BytesIO(new.raw), found.format, found.options), PREVIEWED))
+def _bridge_table(name: str, new: NewSource, tables: list[str]) -> list[str]:
+    """The table of the broker, with a line for each source."""
+    assert new.topics is not None
+    sources = tomllib.loads("\n".join(tables))["sources"]
+    entries = [{"topic": new.topics.subscription, "source": source} for source in sources]
+    keys = [f"{key} = {toml_of(value)}" for key, value in {**new.bridge, "in": entries}.items()]
+    return ["", header("mqtt", name), *keys]
+
+
+def _raw_events(source: str, new: NewSource, found: Guess) -> Iterator[StoredEvent]:
+    """The first rows of the sample as the raw events that they will be."""
+    if new.topics is not None:
+        for number, packet in enumerate(new.topics.packets[:PREVIEWED], start=1):
+            fields = named_levels(new.topics.subscription, packet.topic)
+            event = to_event(
+                packet, bridge="", source=source, fresh_id=f"{number}", now_ms=0, fields=fields
+            )
+            yield StoredEvent(number, 0, event)
+        return
+    rows = islice(read_values(BytesIO(new.raw), found.format, found.options), PREVIEWED)
+    for number, row in enumerate(rows, start=1):
+        data = msgspec.json.encode(row)
+        yield StoredEvent(number, 0, Event(source, f"{number}", f"{source}.raw", "", 0, data))
 
 
 def _decided(new: NewSource, site: TomlFile, name: str) -> tuple[Guess, list[Question]]:
@@ -396,7 +430,7 @@ def replace_site_file(directory: Path, before: bytes, after: bytes) -> None:
 
 
 def _checked(
-    draft: SourceDraft, part: str, rows: list[Any], site: TomlFile, directory: Path
+    draft: SourceDraft, part: str, new: NewSource, found: Guess, site: TomlFile, directory: Path
 ) -> SourceDraft:
     """The draft with its text, what the check says of it, and the readings of the sample."""
     put = msgspec.structs.replace
@@ -406,7 +440,8 @@ def _checked(
     if draft.errors:
         return draft
     try:
-        readings, rejected = _preview(rows, file, directory, names)
+        events = {name: list(_raw_events(name, new, found)) for name in names}
+        readings, rejected = _preview(events, file, directory)
     except InterpretationError as error:
         return put(draft, problems=[*draft.problems, *error.problems])
     return put(draft, readings=readings, rejected=rejected)
@@ -427,7 +462,7 @@ def _new_problems(directory: Path, before: TomlFile, after: TomlFile) -> list[Pr
 
 
 def _preview(
-    rows: list[Any], file: TomlFile, directory: Path, names: list[str]
+    raw: Mapping[str, list[StoredEvent]], file: TomlFile, directory: Path
 ) -> tuple[list[PreviewReading], list[RejectedRow]]:
     """What the first rows become, by the same code that will read them."""
     ontology, _problems = ontology_from_site(file, trusted=False)
@@ -435,20 +470,13 @@ def _preview(
     bindings = source_bindings(ontology, file)
     readings: list[PreviewReading] = []
     rejected: dict[int, RejectedRow] = {}
-    for name in names:
-        events = list(_events(name, rows))
+    for name, events in raw.items():
         found, refused = build_transformer(bindings[name], in_force).apply_many(events)
         readings += [_reading(one) for one in found]
         for one in refused:
             row = RejectedRow(row=one.position, reason=one.code, message=one.message, hint=one.hint)
             rejected.setdefault(row.row, row)
     return readings, list(rejected.values())[:_SHOWN_REJECTIONS]
-
-
-def _events(source: str, rows: list[Any]) -> Iterator[StoredEvent]:
-    for number, row in enumerate(rows, start=1):
-        data = msgspec.json.encode(row)
-        yield StoredEvent(number, 0, Event(source, f"{number}", f"{source}.raw", "", 0, data))
 
 
 def _reading(event: Event) -> PreviewReading:

@@ -453,6 +453,24 @@ def is_typed(guess: Guess) -> bool:
     return can_be_typed(guess) or bool(guess.thing)
 
 
+def alone(guess: Guess, concept_match: ConceptMatch) -> tuple[Guess, ConceptMatch]:
+    """The same for payloads that are one value alone: what was named after its quantity is the
+    field `value` there.
+    """
+    path = ("value",)
+    values = tuple(
+        ValueGuess(msgspec.structs.replace(one.column, path=path), one.unit)
+        for one in guess.values
+        if not one.column.path[-1].startswith("level_")
+    )
+    match = next(iter(concept_match.columns(guess.values)), None)
+    matches = {} if match is None else {path: match[1]}
+    return (
+        msgspec.structs.replace(guess, format="value", options={}, values=values[:1]),
+        msgspec.structs.replace(concept_match, matches=matches),
+    )
+
+
 def source_tables(
     guess: Guess, concept_match: ConceptMatch, *, name: str, file: str, more: Mapping[str, Any]
 ) -> list[str]:
