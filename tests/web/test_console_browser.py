@@ -14,6 +14,7 @@ import axe_playwright_python
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
@@ -53,6 +54,7 @@ PAGES = (
     "people/person/ana",
     "people/group",
     "sources",
+    "sources/add",
 )
 
 
@@ -269,6 +271,53 @@ def test_the_texts_are_german_for_a_german_browser(console: Console) -> None:
         async with console.enter(locale="de-AT") as page:
             await expect(page.get_by_role("heading", name="Überblick")).to_be_visible()
             assert await page.locator("html").get_attribute("lang") == "de"
+
+    console.run(scenario())
+
+
+def test_lines_that_are_pasted_become_a_source_whose_readings_are_seen_and_are_taken_back(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/sources", viewport=DESK) as page:
+            await page.get_by_role("link", name="Add a source").click()
+            lines = (
+                "box_id,when,temp,note\n"
+                "b7,2026-03-02 20:00,-8.5,<b>x</b>\n"
+                "b7,2026-03-02 20:05,-9,y\n"
+            )
+            await page.get_by_label("Or paste a few lines").fill(lines)
+            await page.get_by_label("Name of the source").fill("boxes")
+            await page.get_by_role("button", name="Look at it").click()
+            write = page.get_by_role("button", name="Add the source")
+            await expect(write).to_be_disabled()
+            await expect(page.get_by_text("Which time zone?")).to_be_visible()
+            await expect(page.get_by_text("<b>x</b>, y")).to_be_visible()
+            assert await serious_faults(page) == []
+            await page.get_by_role("button", name="take UTC").first.click()
+            await page.get_by_role("button", name="take degC").click()
+            readings = page.get_by_role("region", name="Readings")
+            await expect(readings.get_by_role("cell", name="freezer.temperature")).to_have_count(2)
+            await expect(readings.get_by_role("cell", name="-8.5")).to_be_visible()
+            assert await serious_faults(page) == []
+            await write.click()
+            await expect(
+                page.get_by_text("Readings can be posted to /sources/boxes")
+            ).to_be_visible()
+            kind = {"Content-Type": "text/csv", "Authorization": f"Bearer {TOKEN}"}
+            now = format_time(console.node.clock.now_ms()).replace("T", " ").rstrip("Z")
+            heading, *_ = lines.splitlines()
+            posted = await console.api.call(
+                "POST", "/sources/boxes", f"{heading}\nb7,{now},-14.5,\n".encode(), kind
+            )
+            assert posted.status == 200
+            async with console.enter("/console/things/freezer/b7") as other:
+                await expect(other.get_by_role("heading", name="b7")).to_be_visible()
+                await expect(other.get_by_text("-14.5 °C").first).to_be_visible()
+            await page.get_by_role("button", name="Take it back").click()
+            await expect(page.get_by_text("boxes was taken out of site.toml")).to_be_visible()
+            site = (console.node.site.directory / "site.toml").read_text()
+            assert "boxes" not in site
 
     console.run(scenario())
 

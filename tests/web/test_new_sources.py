@@ -46,7 +46,7 @@ def test_a_sample_is_guessed_written_read_and_taken_back(tmp_path: Path) -> None
             assert draft["readings"][0]["key"] == "a"
             assert site_file(api) == before, "a guess changes nothing"
             written = (await api.call("PUT", "/site/sources/boxes", body)).json()
-            assert written["reload"]["sources"] == ["boxes"]
+            assert (written["sources"], written["in_force"]) == (["boxes"], True)
             assert site_file(api) == before + b"\n" + _written(written["text"], site_file(api))
             posted = await api.call("POST", "/sources/boxes", CSV, {"Content-Type": "text/csv"})
             assert posted.status == 200
@@ -85,6 +85,7 @@ def test_what_nobody_said_is_asked_and_nothing_is_written(tmp_path: Path) -> Non
             likely = await api.call("PUT", "/site/sources/garden", {**body, "takes_likely": True})
             assert likely.status == 200
             [problem] = likely.json()["restart"]
+            assert not likely.json()["in_force"]
             assert "garden.temperature" in problem["message"], "a new concept needs a start"
             assert b"[sources.garden]" in site_file(api)
             back = await api.call("DELETE", "/site/sources/garden")

@@ -16,7 +16,6 @@ from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
 from rapport.node.interpretations import OTHER_STREAMS
 from rapport.node.node import Node
-from rapport.node.reload import SiteReloaded
 from rapport.site.new_source import (
     NewSource,
     SourceDraft,
@@ -36,14 +35,14 @@ MAX_SAMPLE_BYTES = 1024 * 1024
 
 
 class SourceWritten(msgspec.Struct, frozen=True, kw_only=True):
-    """A source that was added or taken back, and what the node took over."""
+    """A source that was added or taken back."""
 
     name: str = ""
     sources: list[str] = []
     text: str = ""
     """The part of site.toml; empty when it was taken back."""
-    reload: SiteReloaded | None = None
-    """What the node took over; nothing where it has to be started again."""
+    in_force: bool = False
+    """Whether the node has taken the file over; else it has to be started again."""
     restart: list[Problem] = []
     """Why the node has to be started again: it takes in no new streams while it runs."""
 
@@ -109,7 +108,8 @@ class SourceFiles:
         directory = self._node.site.directory
         await run_blocking(lambda: replace_site_file(directory, before, after))
         try:
-            return SourceWritten(reload=await self._node.reload(by=by))
+            await self._node.reload(by=by)
+            return SourceWritten(in_force=True)
         except SiteError as error:
             problems = list(error.problems)
             if all(one.code == OTHER_STREAMS for one in problems):

@@ -208,7 +208,7 @@ def draft_source(new: NewSource, site: TomlFile, directory: Path) -> SourceDraft
         is_new_concept=not fitting.known,
         columns=[_column(found, fitting, one) for one in found.columns],
         doubts=list(found.doubts),
-        questions=questions,
+        questions=[one for one in questions if _matters(one, found, fitting)],
     )
     if draft.needed:
         return draft
@@ -260,6 +260,13 @@ def _decided(new: NewSource, site: TomlFile, name: str) -> tuple[Guess, list[Que
         choices = msgspec.structs.replace(choices, thing=name)
     found = settle(first, choices)
     return found, [one for one in questions_about(found) if one.kind != "identity"]
+
+
+def _matters(question: Question, found: Guess, fitting: ConceptMatch) -> bool:
+    """Whether an answer changes anything: not the unit of a column without an attribute."""
+    columns = {one.column.name: one.column.path for one in found.values}
+    path = columns.get(question.column) if question.kind == "unit" else None
+    return path is None or fitting.matches[path].fits
 
 
 def _fitting(found: Guess, concepts: Any, wanted: str, name: str) -> ConceptMatch:
