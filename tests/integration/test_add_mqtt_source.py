@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_three_commands_lead_from_an_mqtt_freezer_to_the_first_alert(
         assert "first reading: freezer.temperature of chest is -18.5" in said
         assert run(["check", "--site", str(site)]) == 0
 
-        async def alert() -> dict[str, object]:
+        async def alert() -> Any:
             node = make_node(load_site(site), NodeSettings(port=0), SystemClock())
             detections = node.channels.channel("detections")
             try:
@@ -62,7 +63,7 @@ def test_three_commands_lead_from_an_mqtt_freezer_to_the_first_alert(
                     for stored in await detections.read_after(read):
                         read, found = stored.position, stored.event.payload()
                         if found["bindings"] == {"F": "chest"} and found["policy"] == "too-warm":
-                            return dict(found)
+                            return found
             finally:
                 await node.stop()
 

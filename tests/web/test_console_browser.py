@@ -316,8 +316,27 @@ def test_lines_that_are_pasted_become_a_source_whose_readings_are_seen_and_are_t
                 await expect(other.get_by_text("-14.5 °C").first).to_be_visible()
             await page.get_by_role("button", name="Take it back").click()
             await expect(page.get_by_text("boxes was taken out of site.toml")).to_be_visible()
+            await write.click()
+            await expect(page.get_by_text("boxes stands in site.toml.")).to_be_visible()
+            await page.get_by_role("link", name="Sources").first.click()
+            row = page.get_by_role("row", name="boxes")
+            await row.get_by_role("button", name="Take it back").click()
+            await expect(row.get_by_role("button")).to_have_count(0)
+            await expect(page.get_by_text("boxes was taken out of site.toml")).to_be_visible()
             site = (console.node.site.directory / "site.toml").read_text()
             assert "boxes" not in site
+
+    console.run(scenario())
+
+
+def test_unusable_readings_are_released_and_what_became_of_them_is_said(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/sources", viewport=DESK) as page:
+            await page.get_by_role("button", name="release those of freezers").click()
+            await expect(
+                page.get_by_text("freezers: 0 released, 1 still unusable.")
+            ).to_be_visible()
+            assert await serious_faults(page) == []
 
     console.run(scenario())
 
