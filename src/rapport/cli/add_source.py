@@ -140,7 +140,9 @@ def _fetched(url: str) -> bytes:
             return bytes(answer.read(_MOST_FETCHED))
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise Unavailable(
-            f"cannot fetch {without_password(url)}: {error}", code="source.no_answer"
+            f"cannot fetch {without_password(url)}: {error}",
+            code="source.no_answer",
+            hint="is the address right, and does it answer within 20 s?",
         ) from None
 
 
@@ -160,7 +162,7 @@ def _of_broker(
     port = parts.port or (8883 if secure else 1883)
     broker = Broker(host=parts.hostname, port=port, secure=secure, user=parts.username or "")
     secret = read_secret(password, directory) if password else ""
-    packets = asyncio.run(_heard(broker, secret, subscription or "#", parse_duration(listen)))
+    packets = asyncio.run(_receive(broker, secret, subscription or "#", parse_duration(listen)))
     groups = survey_topics(subscription or "#", packets)
     if not groups:
         raise Unavailable(
@@ -191,7 +193,9 @@ def _heard_text(groups: Sequence[HeardTopics]) -> str:
     )
 
 
-async def _heard(broker: Broker, password: str, subscription: str, listen_ms: int) -> list[Packet]:
+async def _receive(
+    broker: Broker, password: str, subscription: str, listen_ms: int
+) -> list[Packet]:
     """What a broker sends within a time, retained messages among it. Raises Unavailable."""
     client_id = f"rapport-add-{uuid4().hex[:8]}"
     client = BrokerClient(broker, password, client_id, [filter_of(subscription)], keeps_place=False)
@@ -208,7 +212,9 @@ async def _heard(broker: Broker, password: str, subscription: str, listen_ms: in
         with suppress(TimeoutError):
             await asyncio.wait_for(gather(), listen_ms / 1_000)
         if not found and client.trouble:
-            raise Unavailable(client.trouble, code="mqtt.unreachable")
+            raise Unavailable(
+                client.trouble, code="mqtt.unreachable", hint="is the address of the broker right?"
+            )
     finally:
         await client.stop()
     return found

@@ -55,7 +55,7 @@ def survey_topics(subscription: str, packets: Sequence[Packet]) -> list[HeardTop
         )
         form = (len(levels), measured, isinstance(value, dict))
         groups.setdefault(form, []).append((packet, value))
-    found = [_heard(subscription, group) for group in groups.values()]
+    found = [_group(subscription, group) for group in groups.values()]
     return sorted(found, key=lambda one: (-len(one.things), one.subscription))
 
 
@@ -80,7 +80,7 @@ def _has_number(value: dict[str, Any]) -> bool:
     )
 
 
-def _heard(subscription: str, group: list[tuple[Packet, Any]]) -> HeardTopics:
+def _group(subscription: str, group: list[tuple[Packet, Any]]) -> HeardTopics:
     topics = list(dict.fromkeys(packet.topic for packet, _value in group))
     own = _subscription(subscription, [topic.split("/") for topic in topics])
     quantity = ""
@@ -106,11 +106,11 @@ def _subscription(wanted: str, topics: list[list[str]]) -> str:
     """The narrowest subscription for topics of one length, with the levels that vary named: the
     last of them is the thing.
     """
-    asked = wanted.split("/")
-    open_from = asked.index("#") if "#" in asked else len(asked)
+    wanted_levels = wanted.split("/")
+    open_from = wanted_levels.index("#") if "#" in wanted_levels else len(wanted_levels)
     levels = []
     for place, first in enumerate(topics[0]):
-        given = asked[place] if place < open_from and place < len(asked) else "#"
+        given = wanted_levels[place] if place < open_from and place < len(wanted_levels) else "#"
         if given.startswith("{"):
             levels.append(given)
         elif given == "+" or any(topic[place] != first for topic in topics):

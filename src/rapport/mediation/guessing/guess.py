@@ -305,11 +305,11 @@ _LAST_WORD = re.compile(r"(?:[_\s.-]|(?<=[a-z])(?=[A-Z]))([A-Za-z%°]{1,10})$")
 _LAST_SYMBOL = re.compile(r"[_\s,]((?=[^/]*[A-Za-z%°µμ])[A-Za-z0-9%°µμ²³/]{1,10})$")
 _UNIT_WORDS = {
     "degC": "centigrados;centigrade;grad celsius;graus celsius;grados celsius;grados centigrados;"
-    "degres celsius;degrees celsius;deg c;degc;graus c;grados c",
-    "degF": "grad fahrenheit;graus fahrenheit;grados fahrenheit;degres fahrenheit;deg f;degf",
+    "degrés celsius;degrees celsius;deg c;degc;graus c;grados c",
+    "degF": "grad fahrenheit;graus fahrenheit;grados fahrenheit;degrés fahrenheit;deg f;degf",
     "%": "prozent;percentage;por cento;porcento;percentual;por ciento;porciento;porcentaje;"
     "pour cent;pourcent;pourcentage",
-    "deg": "grad;graus;grados;degres",
+    "deg": "grad;graus;grados;degrés",
     "hPa": "hektopascal;hectopascal;hectopascais;hectopascales;hectopascals;millibar;milibar",
     "m": "metro;metros;metre;meter",
     "mm": "millimeter;millimetre;millimetres;milimetro;milimetros",
@@ -320,8 +320,12 @@ _UNIT_WORDS = {
     "W": "watt;watts;vatios",
     "V": "volt;volts;voltios",
 }
-"""Units in words of the languages of the header tables, without accents."""
-_IN_WORDS = {word: unit for unit, words in _UNIT_WORDS.items() for word in words.split(";")}
+"""Units in words of the languages of the header tables."""
+_IN_WORDS = {
+    " ".join(words_of(word)): unit
+    for unit, words in _UNIT_WORDS.items()
+    for word in words.split(";")
+}
 _ANGLES = frozenset(("direction", "angle", "heading", "course", "bearing"))
 """Meanings of names whose degrees are angles; a temperature in "Grad" is not."""
 _LIKELY = re.compile(r"unit = [\"'](.+)[\"']$")
