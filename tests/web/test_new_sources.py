@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rapport.cli.main import run as command
 from support.freezer_site import TOKEN
 from web.conftest import NodeApi
 from web.test_policy_editor import cold_store
@@ -58,6 +59,30 @@ def test_a_sample_is_guessed_written_read_and_taken_back(tmp_path: Path) -> None
             assert site_file(api) == before
             assert (await api.call("POST", "/sources/boxes", CSV)).status == 404
             assert (await api.call("DELETE", "/site/sources/boxes")).status == 404
+
+    run(scenario)
+
+
+def test_the_command_has_a_running_node_take_the_source_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "boxes.csv"
+    file.write_bytes(CSV)
+
+    async def scenario() -> None:
+        async with cold_store(tmp_path / "site") as api:
+            where = ["--site", str(api.node.site.directory), "--url", api.url]
+            assert await asyncio.to_thread(command, ["add", str(file), *where]) == 0
+            assert "the node has it" in capsys.readouterr().out
+            posted = await api.call("POST", "/sources/boxes", CSV, {"Content-Type": "text/csv"})
+            assert posted.status == 200
+            assert await api.values("freezer.temperature", 3) == [-18.5, -17.5, -19.5]
+            assert await asyncio.to_thread(command, ["add", "--undo", "boxes", *where]) == 0
+            assert (await api.call("POST", "/sources/boxes", CSV)).status == 404
+            # A new concept is known to a node from its next start on.
+            new = ["add", str(file), "--concept", "crate", *where]
+            assert await asyncio.to_thread(command, new) == 0
+            assert "counts when the node is started again" in capsys.readouterr().out
 
     run(scenario)
 

@@ -48,6 +48,8 @@ from rapport.site.new_source import (
 from rapport.site.topics import HeardTopics, survey_topics
 
 _SHOWN_COLUMNS, _SHOWN_TEXT = 4, 150
+_NEEDING_A_START = ("reload.other_streams", "reload.needs_restart")
+"""Codes of problems of a reload: new streams and brokers are known from a start on."""
 _MOST_FETCHED, _FETCH_SECONDS = 4 * 1024 * 1024, 20
 _MOST_PACKETS, _MOST_GROUPS = 2_000, 8
 
@@ -371,6 +373,9 @@ def _taken_over(where: Where) -> str:
             return "no node runs"
         return f"the node has not taken it over: {error.message}"
     except RapportError as error:
-        hints = [one.message for one in error.problems_found()]
-        return f"the node has not taken it over: {hints[0] if hints else error.message}"
+        problems = error.problems_found()
+        if problems and all(one.code in _NEEDING_A_START for one in problems):
+            return "it counts when the node is started again: rapport stop, rapport up"
+        reason = problems[0].message if problems else error.message
+        return f"the node has not taken it over: {reason}"
     return "the node has it"
