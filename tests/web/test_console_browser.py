@@ -329,6 +329,31 @@ def test_lines_that_are_pasted_become_a_source_whose_readings_are_seen_and_are_t
     console.run(scenario())
 
 
+def test_of_two_columns_that_may_be_the_identity_one_is_chosen(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/sources/add", viewport=PHONE) as page:
+            rows = [
+                f"{sensor},{device},2026-03-02T20:00Z,1.5" for sensor in "ab" for device in "xy"
+            ]
+            lines = "\n".join(["sensor,device,when,temp_degC", *rows])
+            await page.get_by_label("Or paste a few lines").fill(lines)
+            await page.get_by_role("button", name="Look at it").click()
+            await expect(page.get_by_role("button", name="Add the source")).to_be_disabled()
+            await page.get_by_role("button", name="take device").click()
+            await expect(page.get_by_role("button", name="Add the source")).to_be_enabled()
+            await expect(page.get_by_label("Identifies the thing")).to_have_value("device")
+            await page.get_by_label("Identifies the thing").select_option(
+                "all rows are about one thing"
+            )
+            await page.get_by_label("Name of the thing").fill("cellar")
+            await page.get_by_label("Name of the thing").blur()
+            readings = page.get_by_role("region", name="Readings")
+            await expect(readings.get_by_role("cell", name="cellar")).to_have_count(4)
+            assert await serious_faults(page) == []
+
+    console.run(scenario())
+
+
 def test_unusable_readings_are_released_and_what_became_of_them_is_said(console: Console) -> None:
     async def scenario() -> None:
         async with console.enter("/console/sources", viewport=DESK) as page:
