@@ -121,6 +121,10 @@ def test_the_likely_answers_are_taken_if_that_is_wanted(new_site: NewSite) -> No
         ("kitchen", [22.5]),
     ]
     assert 'zone = "UTC"' in draft.text
+    doubts = {one.name: one.doubts for one in draft.columns}
+    assert doubts["when"] == ["nobody said the zone: UTC is assumed"]
+    assert doubts["temp"][0].endswith("degC is assumed")
+    assert draft.text.count("UNSURE") >= 2, "what is assumed is not sure"
 
 
 def test_choices_replace_the_guess(new_site: NewSite) -> None:

@@ -255,10 +255,10 @@ def _decided(new: NewSource, site: TomlFile, name: str) -> tuple[Guess, list[Que
     found = settle(first, choices)
     if not new.takes_likely:
         return found, list(questions_about(found))
-    choices = likely_answers(questions_about(found), choices)
+    likely = likely_answers(questions_about(found))
     if found.key is None and not choices.thing:
         choices = msgspec.structs.replace(choices, thing=name)
-    found = settle(first, choices)
+    found = settle(first, choices, likely)
     return found, [one for one in questions_about(found) if one.kind != "identity"]
 
 

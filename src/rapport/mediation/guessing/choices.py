@@ -4,7 +4,7 @@ is still to be decided before a source can be written. Pure. [CN-6, ME-13]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -48,6 +48,9 @@ class SourceChoices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What the rows are about: a concept of the site, or a new one."""
 
 
+NOTHING_SAID = SourceChoices()
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Something that the data do not say."""
 
@@ -62,8 +65,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Without an answer no source can be written; else the column is left out."""
 
 
-def settle(guess: Guess, choices: SourceChoices) -> Guess:
-    """The guess with what was said. Raises UnknownName for a column or a unit that does not exist,
+def settle(guess: Guess, choices: SourceChoices, likely: SourceChoices = NOTHING_SAID) -> Guess:
+    """The guess with what was said; where nothing was said, units and zone are taken from what is
+    `likely`, and stay doubtful. Raises UnknownName for a column or a unit that does not exist,
     InvalidInput for a column that cannot be what it is said to be.
     """
     columns = {column.name: column for column in guess.columns}
@@ -71,6 +75,10 @@ def settle(guess: Guess, choices: SourceChoices) -> Guess:
         if name and name not in columns:
             raise UnknownName("column", name[:100], tuple(columns), code="source.unknown_column")
     time = _time(guess, choices, columns)
+    if time is not None and likely.zone and is_local(time):
+        doubt = f"nobody said the zone: {likely.zone} is assumed"
+        doubts = (*_without_zone(time.doubts), doubt)
+        time = msgspec.structs.replace(time, zone=likely.zone, doubts=doubts)
     key = guess.key
     if choices.thing:
         key = None
@@ -85,7 +93,7 @@ def settle(guess: Guess, choices: SourceChoices) -> Guess:
         key = KeyGuess(column.path, SAID)
     taken = {*(time.columns if time else ()), *([key.field] if key else ())}
     values = tuple(
-        ValueGuess(column, _unit(column, choices.units))
+        ValueGuess(column, _unit(column, choices.units, likely.units))
         for column in guess.columns
         if is_value(column)
         and column.path not in taken
@@ -137,17 +145,13 @@ def questions_about(guess: Guess) -> Iterator[Question]:
             )
 
 
-def likely_answers(questions: Iterator[Question], choices: SourceChoices) -> SourceChoices:
-    """The choices, and for what nobody said the likely answers."""
-    found = choices
-    for one in questions:
-        if not one.likely:
-            continue
-        if one.kind == "unit":
-            found = msgspec.structs.replace(found, units={one.column: one.likely, **found.units})
-        elif one.kind == "zone" and not found.zone:
-            found = msgspec.structs.replace(found, zone=one.likely)
-    return found
+def likely_answers(questions: Iterable[Question]) -> SourceChoices:
+    """The likely answers for units and zone."""
+    answered = [one for one in questions if one.likely]
+    return SourceChoices(
+        units={one.column: one.likely for one in answered if one.kind == "unit"},
+        zone=next((one.likely for one in answered if one.kind == "zone"), ""),
+    )
 
 
 def is_local(time: TimeGuess) -> bool:
@@ -177,12 +181,19 @@ def _time(guess: Guess, choices: SourceChoices, columns: Mapping[str, Column]) -
     zone_named(choices.zone)
     if not is_local(time):
         return time
-    doubts = tuple(doubt for doubt in time.doubts if not doubt.startswith("the zone"))
+    doubts = _without_zone(time.doubts)
     return msgspec.structs.replace(time, zone=choices.zone, doubts=doubts)
 
 
-def _unit(column: Column, units: Mapping[str, str]) -> UnitGuess:
-    given = units.get(column.name, "")
-    if not given:
-        return guess_unit(column)
-    return UnitGuess(unit_named(given).symbol, SAID, True)
+def _without_zone(doubts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(doubt for doubt in doubts if not doubt.startswith("the zone"))
+
+
+def _unit(column: Column, units: Mapping[str, str], likely: Mapping[str, str]) -> UnitGuess:
+    if given := units.get(column.name, ""):
+        return UnitGuess(unit_named(given).symbol, SAID, True)
+    found = guess_unit(column)
+    assumed = likely.get(column.name, "")
+    if found.unit or not assumed:
+        return found
+    return UnitGuess(unit_named(assumed).symbol, f"{found.because}: {assumed} is assumed", False)

@@ -168,7 +168,9 @@ def _value(guess: Guess, value: ValueGuess) -> str:
         rule["decimal"] = guess.marks.decimal
     if unit.sure:
         return line("value", rule, f"{value_summary(column)}; {unit.because}")
-    doubt = f"{unit.because}; readings are held until the unit is declared"
+    doubt = unit.because
+    if not unit.unit:
+        doubt += "; readings are held until the unit is declared"
     return line("value", rule, value_summary(column), (doubt,))
 
 
@@ -246,7 +248,9 @@ def _column_line(guess: Guess, value: ValueGuess, match: AttributeMatch) -> str:
         return open_line(name, _typed(column, kind), f"{because}; {match.because}")
     if not match.taken:
         return idle_line(name, _typed(column, kind), because)
-    return line(name, _typed(column, "text" if _is_text(guess, column) else kind), because)
+    shown = _typed(column, "text" if _is_text(guess, column) else kind)
+    doubts = () if unit.sure else (unit.because,)
+    return line(name, shown, because if unit.sure else value_summary(column), doubts)
 
 
 def _typed(column: Column, kind: str) -> Any:
