@@ -225,7 +225,7 @@ async def _receive(
 def _beginning(file: Path) -> bytes:
     raw = beginning(file)
     if not raw.startswith(PARQUET):
-        return raw
+        return readable(raw)
     try:
         with file.open("rb") as stream:
             return parquet_rows(stream)

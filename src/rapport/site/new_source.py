@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from io import BytesIO
@@ -68,6 +69,7 @@ PARQUET = b"PAR1"
 PREVIEWED = 20
 """Rows of the sample whose readings are shown."""
 _ALL_DIGITS = 12
+_LOOKED_AT = 64 * 1024
 _SHOWN_REJECTIONS = 5
 
 
@@ -163,8 +165,18 @@ class NewSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def readable(raw: bytes) -> bytes:
-    """The beginning of a file as text; rows of Parquet become JSON lines. Raises InvalidInput."""
-    return parquet_rows(BytesIO(raw)) if raw.startswith(PARQUET) else raw
+    """The beginning of a file as text; rows of Parquet become JSON lines. Raises InvalidInput, also
+    for what is no text.
+    """
+    if raw.startswith(PARQUET):
+        return parquet_rows(BytesIO(raw))
+    if b"\0" in raw[:_LOOKED_AT] and raw[:2] not in (BOM_UTF16_LE, BOM_UTF16_BE):
+        raise InvalidInput(
+            "these data are no text",
+            code="format.not_text",
+            hint="give CSV, JSON, JSON lines, XML, or a whole file of Parquet",
+        )
+    return raw
 
 
 def parquet_rows(file: BinaryIO) -> bytes:
