@@ -19,6 +19,7 @@ from playwright.async_api import Browser, Page, Route, expect
 from rapport.channel.consumers import serve
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.core.event import Event, StoredEvent
+from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
@@ -64,6 +65,7 @@ PAGES = (
     "explore/dead-letters",
     "explore/ledger",
     "network",
+    "sources/add",
 )
 
 
@@ -280,6 +282,97 @@ def test_the_texts_are_german_for_a_german_browser(console: Console) -> None:
         async with console.enter(locale="de-AT") as page:
             await expect(page.get_by_role("heading", name="Überblick")).to_be_visible()
             assert await page.locator("html").get_attribute("lang") == "de"
+
+    console.run(scenario())
+
+
+def test_lines_that_are_pasted_become_a_source_whose_readings_are_seen_and_are_taken_back(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/sources", viewport=DESK) as page:
+            await page.get_by_role("link", name="Add a source").click()
+            lines = (
+                "box_id,when,temp,note\n"
+                "b7,2026-03-02 20:00,-8.5,<b>x</b>\n"
+                "b7,2026-03-02 20:05,-9,y\n"
+            )
+            await page.get_by_label("Or paste a few lines").fill(lines)
+            await page.get_by_label("Name of the source").fill("boxes")
+            await page.get_by_role("button", name="Look at it").click()
+            write = page.get_by_role("button", name="Add the source")
+            await expect(write).to_be_disabled()
+            await expect(page.get_by_text("Which time zone?")).to_be_visible()
+            await expect(page.get_by_text("<b>x</b>, y")).to_be_visible()
+            assert await serious_faults(page) == []
+            await page.get_by_role("button", name="take UTC").first.click()
+            await page.get_by_role("button", name="take degC").click()
+            readings = page.get_by_role("region", name="Readings")
+            await expect(readings.get_by_role("cell", name="freezer.temperature")).to_have_count(2)
+            await expect(readings.get_by_role("cell", name="-8.5")).to_be_visible()
+            assert await serious_faults(page) == []
+            await write.click()
+            await expect(
+                page.get_by_text("Readings can be posted to /sources/boxes")
+            ).to_be_visible()
+            kind = {"Content-Type": "text/csv", "Authorization": f"Bearer {TOKEN}"}
+            now = format_time(console.node.clock.now_ms()).replace("T", " ").rstrip("Z")
+            heading, *_ = lines.splitlines()
+            posted = await console.api.call(
+                "POST", "/sources/boxes", f"{heading}\nb7,{now},-14.5,\n".encode(), kind
+            )
+            assert posted.status == 200
+            async with console.enter("/console/things/freezer/b7") as other:
+                await expect(other.get_by_role("heading", name="b7")).to_be_visible()
+                await expect(other.get_by_text("-14.5 °C").first).to_be_visible()
+            await page.get_by_role("button", name="Take it back").click()
+            await expect(page.get_by_text("boxes was taken out of site.toml")).to_be_visible()
+            await write.click()
+            await expect(page.get_by_text("boxes stands in site.toml.")).to_be_visible()
+            await page.get_by_role("link", name="Sources").first.click()
+            row = page.get_by_role("row", name="boxes")
+            await row.get_by_role("button", name="Take it back").click()
+            await expect(row.get_by_role("button")).to_have_count(0)
+            await expect(page.get_by_text("boxes was taken out of site.toml")).to_be_visible()
+            site = (console.node.site.directory / "site.toml").read_text()
+            assert "boxes" not in site
+
+    console.run(scenario())
+
+
+def test_of_two_columns_that_may_be_the_identity_one_is_chosen(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/sources/add", viewport=PHONE) as page:
+            rows = [
+                f"{sensor},{device},2026-03-02T20:00Z,1.5" for sensor in "ab" for device in "xy"
+            ]
+            lines = "\n".join(["sensor,device,when,temp_degC", *rows])
+            await page.get_by_label("Or paste a few lines").fill(lines)
+            await page.get_by_role("button", name="Look at it").click()
+            await expect(page.get_by_role("button", name="Add the source")).to_be_disabled()
+            await page.get_by_role("button", name="take device").click()
+            await expect(page.get_by_role("button", name="Add the source")).to_be_enabled()
+            await expect(page.get_by_label("Identifies the thing")).to_have_value("device")
+            await page.get_by_label("Identifies the thing").select_option(
+                "all rows are about one thing"
+            )
+            await page.get_by_label("Name of the thing").fill("cellar")
+            await page.get_by_label("Name of the thing").blur()
+            readings = page.get_by_role("region", name="Readings")
+            await expect(readings.get_by_role("cell", name="cellar")).to_have_count(4)
+            assert await serious_faults(page) == []
+
+    console.run(scenario())
+
+
+def test_unusable_readings_are_released_and_what_became_of_them_is_said(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/sources", viewport=DESK) as page:
+            await page.get_by_role("button", name="release those of freezers").click()
+            await expect(
+                page.get_by_text("freezers: 0 released, 1 still unusable.")
+            ).to_be_visible()
+            assert await serious_faults(page) == []
 
     console.run(scenario())
 

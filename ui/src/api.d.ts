@@ -2060,6 +2060,73 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/site/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The sources that were added from a sample and can be taken back
+         * @description The sources that were added from a sample and can be taken back.
+         */
+        get: operations["SiteSourcesListAddedSources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/sources/guess": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What the columns of a sample seem to mean, with doubts and open questions, the text for site.toml, what the check says of it and the readings of the first rows
+         * @description What the columns of a sample seem to mean, with doubts and open questions, the text for
+         *     site.toml, what the check says of it and the readings of the first rows. Nothing is changed.
+         */
+        post: operations["SiteSourcesGuessGuessSource"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/sources/{source}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Adds a source to the site's file after checking it with everything else, and takes it over
+         * @description Adds a source to the site's file after checking it with everything else, and takes it over.
+         *     Refused with every problem at its place; then nothing is changed.
+         */
+        put: operations["SiteSourcesAddSource"];
+        post?: never;
+        /**
+         * Takes a source out of the site's file that was added from a sample and not changed since; its readings stay in the log
+         * @description Takes a source out of the site's file that was added from a sample and not changed since; its
+         *     readings stay in the log.
+         */
+        delete: operations["SiteSourcesTakeSourceBack"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/soap/channels/{name}": {
         parameters: {
             query?: never;
@@ -2269,6 +2336,13 @@ export interface components {
             situations: {
                 [key: string]: string;
             }[];
+        };
+        /**
+         * AddedSources
+         * @description Sources that can be taken back.
+         */
+        AddedSources: {
+            sources: string[];
         };
         /**
          * AggregateReadings
@@ -3633,6 +3707,28 @@ export interface components {
             state: "behind" | "cut" | "doubtful" | "well";
         };
         /**
+         * NewColumn
+         * @description A column of the sample: what it is taken for, and why that may be wrong.
+         */
+        NewColumn: {
+            /** @default  */
+            becomes: string;
+            /** @default [] */
+            doubts: string[];
+            /** @default [] */
+            examples: string[];
+            /** @default  */
+            likely_unit: string;
+            /** @default false */
+            may_identify: boolean;
+            name: string;
+            /** @default  */
+            reason: string;
+            /** @default  */
+            unit: string;
+            use: string;
+        };
+        /**
          * NewInterceptor
          * @description What is posted to add an interceptor to the channels of the path (a name or pattern).
          */
@@ -4000,6 +4096,16 @@ export interface components {
             value: unknown[];
         };
         /**
+         * PreviewReading
+         * @description A reading that a row of the sample becomes.
+         */
+        PreviewReading: {
+            key: string;
+            stream: string;
+            time: string;
+            value: unknown[];
+        };
+        /**
          * PrimitiveType
          * @description A scalar with a meaning of its own: `Celsius` is a number, but no `Fahrenheit`.
          */
@@ -4055,6 +4161,23 @@ export interface components {
         Published: {
             duplicates: number;
             positions: number[];
+        };
+        /**
+         * Question
+         * @description Something that the data do not say.
+         */
+        Question: {
+            /** @default [] */
+            answers: string[];
+            because: string;
+            /** @default  */
+            column: string;
+            /** @enum {unknown} */
+            kind: "identity" | "unit" | "zone";
+            /** @default  */
+            likely: string;
+            /** @default true */
+            must: boolean;
         };
         /**
          * Rate
@@ -4123,6 +4246,17 @@ export interface components {
         RefusedInterpretation: {
             name: string;
             problems: components["schemas"]["Problem"][];
+        };
+        /**
+         * RejectedRow
+         * @description A row of the sample that would be quarantined.
+         */
+        RejectedRow: {
+            /** @default  */
+            hint: string;
+            message: string;
+            reason: string;
+            row: number;
         };
         /**
          * RelatedMessage
@@ -4466,12 +4600,84 @@ export interface components {
             truth: "false" | "true" | "unknown";
         };
         /**
+         * SourceChoices
+         * @description What somebody says; empty fields leave the guess as it is. Columns are named by their path,
+         *         joined by points.
+         */
+        SourceChoices: {
+            /** @default  */
+            concept: string;
+            /** @default  */
+            key: string;
+            /** @default  */
+            thing: string;
+            /** @default  */
+            time: string;
+            /** @default {} */
+            units: {
+                [key: string]: string;
+            };
+            /** @default  */
+            zone: string;
+        };
+        /**
+         * SourceDraft
+         * @description A source as it would be written.
+         */
+        SourceDraft: {
+            because: string;
+            columns: components["schemas"]["NewColumn"][];
+            concept: string;
+            doubts: string[];
+            format: string;
+            is_new_concept: boolean;
+            name: string;
+            /** @default [] */
+            problems: components["schemas"]["Problem"][];
+            questions: components["schemas"]["Question"][];
+            /** @default [] */
+            readings: components["schemas"]["PreviewReading"][];
+            /** @default [] */
+            rejected: components["schemas"]["RejectedRow"][];
+            rows: number;
+            /** @default [] */
+            sources: string[];
+            /** @default  */
+            text: string;
+        };
+        /**
          * SourceList
          * @description All sources by name.
          */
         SourceList: {
             complete: boolean;
             sources: components["schemas"]["SourceView"][];
+        };
+        /**
+         * SourceSample
+         * @description A sample of the data of a source, and what somebody says about them.
+         */
+        SourceSample: {
+            /**
+             * @default {
+             *       "concept": "",
+             *       "key": "",
+             *       "thing": "",
+             *       "time": "",
+             *       "units": {},
+             *       "zone": ""
+             *     }
+             */
+            choices: components["schemas"]["SourceChoices"];
+            /** @default  */
+            format: string;
+            /** @default  */
+            name: string;
+            /** @default a sample */
+            origin: string;
+            sample: string;
+            /** @default false */
+            takes_likely: boolean;
         };
         /**
          * SourceView
@@ -4495,6 +4701,22 @@ export interface components {
             readings: number;
             /** @default false */
             silent: boolean;
+        };
+        /**
+         * SourceWritten
+         * @description A source that was added or taken back.
+         */
+        SourceWritten: {
+            /** @default false */
+            in_force: boolean;
+            /** @default  */
+            name: string;
+            /** @default [] */
+            restart: components["schemas"]["Problem"][];
+            /** @default [] */
+            sources: string[];
+            /** @default  */
+            text: string;
         };
         /**
          * SplitAttribute
@@ -9400,6 +9622,160 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteSourcesListAddedSources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sources that were added from a sample and can be taken back */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddedSources"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteSourcesGuessGuessSource: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "choices": {
+                 *         "units": {
+                 *           "temp": "degC"
+                 *         },
+                 *         "zone": "Europe/Berlin"
+                 *       },
+                 *       "name": "freezers",
+                 *       "sample": "aWQsd2hlbix0X2RlZ0MKYSwyMDI2LTAzLTAyVDIwOjAwWiwxLjUK"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SourceSample"];
+            };
+        };
+        responses: {
+            /** @description What the columns of a sample seem to mean, with doubts and open questions, the text for site.toml, what the check says of it and the readings of the first rows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceDraft"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteSourcesAddSource: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example readers */
+                source: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "choices": {
+                 *         "units": {
+                 *           "temp": "degC"
+                 *         },
+                 *         "zone": "Europe/Berlin"
+                 *       },
+                 *       "name": "freezers",
+                 *       "sample": "aWQsd2hlbix0X2RlZ0MKYSwyMDI2LTAzLTAyVDIwOjAwWiwxLjUK"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SourceSample"];
+            };
+        };
+        responses: {
+            /** @description Adds a source to the site's file after checking it with everything else, and takes it over */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceWritten"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteSourcesTakeSourceBack: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example readers */
+                source: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Takes a source out of the site's file that was added from a sample and not changed since; its readings stay in the log */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceWritten"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -52,6 +52,7 @@ COMMANDS = {
         ("demo", "demo:app", "Play a scenario end to end: sensors, alarms, mails."),
     ),
     "Sources": (
+        ("add", "add_source:add", "Add a source: a file, a broker, an address."),
         ("import", "import_file:import_file", "Import a file, or guess what it means."),
         ("publish", "events:publish", "Send events to a running node."),
         ("read", "events:read", "Read a channel of a site."),

@@ -174,6 +174,9 @@ class NodeInterpretations:
             take_over(former.site)
 
 
+OTHER_STREAMS = "reload.other_streams"
+
+
 def other_streams(site: Site, running: Ontology) -> list[Problem]:
     """What a site read anew gives that the running node does not know, or knows as something
     else.
@@ -181,7 +184,7 @@ def other_streams(site: Site, running: Ontology) -> list[Problem]:
     known = running.streams()
     return [
         Problem(
-            code="reload.other_streams",
+            code=OTHER_STREAMS,
             message=f"the running node does not know {stream!r}, or as something else",
             file=site.file.name,
             hint="start the node again; readings received meanwhile are kept",

@@ -103,10 +103,14 @@ def _with_broken_policies(site: Site, errors: list[Problem]) -> Site:
     return msgspec.structs.replace(site, faults=(*site.faults, *own))
 
 
-def check_site(directory: Path, *, trusted: bool = True) -> list[Problem]:
-    """Every error, warning and hint of a site, sorted by file and line; raises nothing."""
+def check_site(
+    directory: Path, *, trusted: bool = True, file: TomlFile | None = None
+) -> list[Problem]:
+    """Every error, warning and hint of a site, sorted by file and line; raises nothing. `file`:
+    its site file as it is to be, before it is written.
+    """
     try:
-        site, problems = _read(Path(directory), None, trusted)
+        site, problems = _read(Path(directory), None, trusted, file=file)
     except RapportError as error:
         return list(error.problems_found())
     if site is None:
@@ -116,9 +120,15 @@ def check_site(directory: Path, *, trusted: bool = True) -> list[Problem]:
 
 
 def _read(
-    directory: Path, chosen: Sequence[str] | None, trusted: bool, data: Path | None = None
+    directory: Path,
+    chosen: Sequence[str] | None,
+    trusted: bool,
+    data: Path | None = None,
+    *,
+    file: TomlFile | None = None,
 ) -> tuple[Site | None, list[Problem]]:
-    file = TomlFile.load(directory / SITE_FILE, name=SITE_FILE)
+    if file is None:
+        file = TomlFile.load(directory / SITE_FILE, name=SITE_FILE)
     data = data or data_directory_of(file, directory)
     problems: list[Problem] = []
     fields = Fields(file.section("site"), problems, known=_SITE_KEYS)

@@ -18,6 +18,7 @@ from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.core.codec import check_value_count
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
+from rapport.node.source_files import SourceFiles
 from rapport.web import console, event_stream, inbox, soap
 from rapport.web.api import (
     answers,
@@ -34,6 +35,7 @@ from rapport.web.api import (
     live,
     message_services,
     messages,
+    new_sources,
     policies,
     policy_editor,
     service,
@@ -185,6 +187,10 @@ ROUTES = (
     detections.show_rates,
     live.follow,
     sources.list_sources,
+    new_sources.guess_source,
+    new_sources.list_added_sources,
+    new_sources.add_source,
+    new_sources.take_source_back,
 )
 
 
@@ -219,6 +225,7 @@ def make_app(node: Node, *, token: str = "", links: LoginLinks | None = None) ->
             {
                 "live": PushConnections(node),
                 "inboxes": InboxAccess(node),
+                "source_files": SourceFiles(node),
                 "console": sessions,
                 "failed_signatures": FailedAttempts(),
                 "link_guard": answers.LinkGuard(),

@@ -21,6 +21,7 @@ from rapport.mediation.guessing.guess import Guess, guess, guess_time, guess_uni
 from rapport.mediation.guessing.proposal import propose
 from rapport.mediation.guessing.sample import detect_format, encoding_of, sample_of
 from rapport.mediation.plausibility import plausible_column
+from rapport.units.quantities import unit_named
 
 
 def guessed(text: str, **options: Any) -> Guess:
@@ -252,3 +253,90 @@ def test_whatever_the_file_the_answer_is_a_proposal_or_a_reason(raw: bytes) -> N
         assert error.code
         return
     tomllib.loads(propose(found, match_concept(found, {}, name="x"), name="x", file="x.csv"))
+
+
+def test_a_code_is_preferred_to_a_name_as_identity() -> None:
+    rows = "\n".join(f"POA,A80{number % 2},{20 + number}" for number in range(4))
+    for heading in ("station,station_code,t_degC", "station_name,stationId,t_degC"):
+        found = guessed(f"{heading}\n{rows}\n")
+        assert found.key is not None
+        assert found.key.field == (heading.split(",")[1],)
+        assert found.key.others == ()
+
+
+def test_two_columns_that_could_be_the_identity_are_both_named_with_the_reason() -> None:
+    found = guessed("sensor,device,t_degC\na,x,1\na,y,2\nb,x,3\nb,y,4\n")
+    assert found.key is not None
+    assert found.key.others == (("device",),)
+    assert any("'device'" in doubt and "names and values" in doubt for doubt in found.key.doubts)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "pattern"),
+    [
+        ("02.03.2026 23:00", "02.03.2026 24:00", "%d.%m.%Y %H:%M"),
+        ("2026-03-02T23:00", "2026-03-02T24:00", "iso8601"),
+        ("2026/03/02 2300 UTC", "2026/03/02 2400 UTC", "%Y/%m/%d %H%M UTC"),
+    ],
+)
+def test_the_hour_24_ends_a_day_and_is_a_time(first: str, last: str, pattern: str) -> None:
+    found = guessed(f"id,when,t_degC\na,{first},1\na,{last},2\n")
+    assert found.time is not None
+    assert found.time.format == pattern
+
+
+def test_the_hour_25_is_no_time() -> None:
+    assert guess_time([column("when", "02.03.2026 25:00", "02.03.2026 24:30")], joins=False) is None
+
+
+def test_percentages_within_one_are_doubted_as_fractions_with_the_reason() -> None:
+    found = guess_unit(column("humidity (%)", 0.42, 0.44))
+    assert (found.unit, found.sure, found.likely) == ("", False, "1")
+    assert "within 0..1" in found.because
+    assert guess_unit(column("humidity (%)", 0.42, 44.0)).unit == "%"
+    assert guess_unit(column("rain chance (%)", 0, 0, 1)).unit == "%"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("Temperatur in Grad Celsius", "degC"),
+        ("Temperatur [Grad Celsius]", "degC"),
+        ("temperatura em graus celsius", "degC"),
+        ("température (degrés Celsius)", "degC"),
+        ("Feuchte in Prozent", "%"),
+        ("umidade (por cento)", "%"),
+        ("humedad por ciento", "%"),
+        ("humidité pour cent", "%"),
+        ("Luftdruck Hektopascal", "hPa"),
+        ("Windrichtung (Grad)", "deg"),
+        ("direção do vento (graus)", "deg"),
+        ("Niederschlag Millimeter", "mm"),
+        ("viento metros por segundo", "m/s"),
+        ("wind km/h", "km/h"),
+        ("Wassertemperatur (Grad)", ""),
+        ("sensor 1", ""),
+        ("prozent", ""),
+    ],
+)
+def test_units_in_words_of_five_languages_are_read_from_the_header(name: str, unit: str) -> None:
+    found = guess_unit(column(name, 10.5, 20.5)).unit
+    assert (unit_named(found).symbol if found else "") == unit
+
+
+def test_a_careless_spelling_is_likely_and_says_why() -> None:
+    found = guess_unit(column("PRESSAO (mB)", 1000.5, 1010.5))
+    assert (found.unit, found.likely, found.sure) == ("", "hPa", False)
+    assert found.because == "the name says (mB), which is no known unit but is written like hPa"
+
+
+def test_no_line_is_sure_of_what_another_line_is_unsure_of() -> None:
+    found = guessed("id,when,t_degC,rh (%)\n1,02/03/2026 20:00,1,40\n2,03/03/2026 20:00,2,41\n")
+    becoming = match_concept(found, {}, name="x")
+    text = propose(found, becoming, name="x", file="x.csv")
+    lines = text.splitlines()
+    for name in ("id", "when"):
+        about = [line for line in lines if line.startswith((f"{name} =", f"{name}=", "when ="))]
+        said = " ".join(line for line in about if line.startswith(name))
+        assert "UNSURE" in said
+        assert "sure:" not in said.replace("UNSURE:", "")

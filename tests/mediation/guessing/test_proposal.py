@@ -40,8 +40,8 @@ INMET_GOLDEN = """\
 "CODIGO (WMO)" = "text"  # sure: 1 value in 60 rows
 time = "text"  # sure: 'Data' and 'Hora UTC' are %Y/%m/%d %H%M UTC
 "PRECIPITAÇÃO TOTAL, HORÁRIO (mm)" = "mm"  # sure: 0 to 0; the name says (mm)
-# UNSURE: "PRESSAO ATMOSFERICA AO NIVEL DA ESTACAO, HORARIA (mB)" = "..."  # 1000.4 to 1008.4; \
-the name says (mB), which is no known unit; root has hPa
+# UNSURE: "PRESSAO ATMOSFERICA AO NIVEL DA ESTACAO, HORARIA (mB)" = "hPa"  # 1000.4 to 1008.4; \
+the name says (mB), which is no known unit but is written like hPa; root has hPa
 # UNSURE: "RADIACAO GLOBAL (Kj/m²)" = { type = "...", optional = true }  # 422.7 to 471.7, \
 30 of 60 rows without; the name says (Kj/m²), which is no known unit
 "TEMPERATURA DO AR - BULBO SECO, HORARIA (°C)" = "degC"  # sure: 20 to 29.9; the name says (°C)

@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 
+from rapport.core.errors import InvalidInput
+from rapport.core.times import from_pattern, read_iso
 from rapport.mediation.formats.csv_format import csv_options, joins_of
 from rapport.mediation.guessing.columns import Column, ColumnPathName, NumberMarks, columns_of
 from rapport.mediation.guessing.sample import Sample
+from rapport.mediation.guessing.vocabulary import meanings_of, words_of
 from rapport.mediation.plausibility import plausible_column
 from rapport.units.catalogue import BY_NAME
 
@@ -114,7 +117,7 @@ def _iso(column: Column) -> TimeGuess | None:
         if not isinstance(value, str) or len(value) < len("2026-01-01T00"):
             return None
         try:
-            moments.append(datetime.fromisoformat(value.strip()))
+            moments.append(read_iso(value.strip()))
         except ValueError:
             return None
     if not moments:
@@ -204,19 +207,34 @@ def _is_written(text: str, pattern: str) -> bool:
     try:
         datetime.strptime(stripped, pattern)  # noqa: DTZ007 - only whether it can be read
     except ValueError:
+        return "24" in stripped and _is_end_of_day(stripped, pattern)
+    return True
+
+
+def _is_end_of_day(text: str, pattern: str) -> bool:
+    """Whether it is a moment with the hour 24:00, the beginning of the next day."""
+    try:
+        from_pattern(text, pattern, "UTC")
+    except InvalidInput:
         return False
     return True
 
 
-_STRONG = re.compile(
-    r"(^|[^a-z])(id|key|tag|imei|mac|device|dev|station|stationcode|codigo|code|sensor|serial|"
-    r"entity|node|meter|vehicle|badge|camera|reader)([^a-z]|$)|(?-i:[a-z](?:Id|Code))$",
+_CODE = re.compile(
+    r"(^|[^a-z])(id|uid|uuid|imei|mac|codigo|code|stationcode|stationid|serial)"
+    r"([^a-z]|$)|(?-i:[a-z](?:Id|Code))$",
+    re.IGNORECASE,
+)
+_THING = re.compile(
+    r"(^|[^a-z])(device|dev|station|sensor|entity|node|meter|vehicle|camera|reader|key|tag|badge)([^a-z]|$)",
     re.IGNORECASE,
 )
 _WEAK = re.compile(
     r"name|nom|estacao|site|location|place|ref|door|city|address",
     re.IGNORECASE,
 )
+_NAMING = re.compile(r"(^|[^a-z])(name|nom|nome|nombre)([^a-z]|$)|(?-i:[a-z]Name)$", re.IGNORECASE)
+"""A name of a thing may change or be written in two ways; its code is preferred."""
 _NO_KEY = re.compile(r"region|regiao|^uf$|country|state|type|version|postal|zip", re.IGNORECASE)
 _LONGEST = 100
 
@@ -227,6 +245,8 @@ class KeyGuess(msgspec.Struct, frozen=True):
     field: ColumnPathName
     because: str
     doubts: tuple[str, ...] = ()
+    others: tuple[ColumnPathName, ...] = ()
+    """Columns that could be it just as well."""
 
 
 def guess_key(columns: Sequence[Column], taken: Collection[ColumnPathName]) -> KeyGuess | None:
@@ -239,22 +259,27 @@ def guess_key(columns: Sequence[Column], taken: Collection[ColumnPathName]) -> K
     ranked = [each for each in ranked if each[0] > 0]
     if not ranked:
         return None
-    _score, _index, column = max(ranked, key=lambda each: each[:2])
+    score, _index, column = max(ranked, key=lambda each: each[:2])
+    others = tuple(each.path for rank, _index, each in ranked if rank == score and each != column)
     values = "1 value" if column.distinct == 1 else f"{column.distinct} values"
     doubts = []
     if column.distinct == column.filled and column.filled > 1:
         doubts.append("no value comes twice: it may name the row and not the thing")
-    if not _STRONG.search(column.path[-1]):
+    if not (_CODE.search(column.path[-1]) or _THING.search(column.path[-1])):
         doubts.append("its name does not say that it identifies anything")
+    if others:
+        names = ", ".join(repr(".".join(path)) for path in others)
+        doubts.append(f"it could be {names} as well, by their names and values")
     if column.filled < column.rows:
         doubts.append(f"{column.rows - column.filled} of {column.rows} rows have none")
-    return KeyGuess(column.path, f"{values} in {column.rows} rows", tuple(doubts))
+    return KeyGuess(column.path, f"{values} in {column.rows} rows", tuple(doubts), others)
 
 
 def _can_be_key(column: Column) -> bool:
     if column.kind not in ("text", "number") or not column.filled:
         return False
-    if column.kind == "number" and not (column.whole and _STRONG.search(column.path[-1])):
+    is_named = _CODE.search(column.path[-1]) or _THING.search(column.path[-1])
+    if column.kind == "number" and not (column.whole and is_named):
         return False
     return all(len(example) < _LONGEST for example in column.examples)
 
@@ -263,15 +288,46 @@ def _rank(column: Column) -> int:
     name = column.path[-1]
     if _NO_KEY.search(name):
         return 0
-    base = 4 if _STRONG.search(name) else 2 if _WEAK.search(name) else 0
-    if not base:
+    if _CODE.search(name):
+        base = 8
+    elif _THING.search(name):
+        base = 3 if _NAMING.search(name) else 5
+    elif _WEAK.search(name):
+        base = 2
+    else:
         return 0
     repeats = column.distinct < column.filled or column.rows == 1
-    return base + repeats + (column.filled == column.rows)
+    return base + 4 * repeats + (column.filled == column.rows)
 
 
 _BRACKETS = re.compile(r"[(\[]\s*([^()\[\]]{1,20}?)\s*[)\]]")
 _LAST_WORD = re.compile(r"(?:[_\s.-]|(?<=[a-z])(?=[A-Z]))([A-Za-z%°]{1,10})$")
+_LAST_SYMBOL = re.compile(r"[_\s,]((?=[^/]*[A-Za-z%°µμ])[A-Za-z0-9%°µμ²³/]{1,10})$")
+_UNIT_WORDS = {
+    "degC": "centigrados;centigrade;grad celsius;graus celsius;grados celsius;grados centigrados;"
+    "degrés celsius;degrees celsius;deg c;degc;graus c;grados c",
+    "degF": "grad fahrenheit;graus fahrenheit;grados fahrenheit;degrés fahrenheit;deg f;degf",
+    "%": "prozent;percentage;por cento;porcento;percentual;por ciento;porciento;porcentaje;"
+    "pour cent;pourcent;pourcentage",
+    "deg": "grad;graus;grados;degrés",
+    "hPa": "hektopascal;hectopascal;hectopascais;hectopascales;hectopascals;millibar;milibar",
+    "m": "metro;metros;metre;meter",
+    "mm": "millimeter;millimetre;millimetres;milimetro;milimetros",
+    "cm": "zentimeter;centimetre;centimetres;centimetro;centimetros",
+    "km": "kilometer;kilometre;kilometres;quilometro;quilometros;kilometro;kilometros",
+    "km/h": "kilometer pro stunde;quilometros por hora;kilometros por hora;kilometres par heure",
+    "m/s": "meter pro sekunde;metros por segundo;metres par seconde;metres per second",
+    "W": "watt;watts;vatios",
+    "V": "volt;volts;voltios",
+}
+"""Units in words of the languages of the header tables."""
+_IN_WORDS = {
+    " ".join(words_of(word)): unit
+    for unit, words in _UNIT_WORDS.items()
+    for word in words.split(";")
+}
+_ANGLES = frozenset(("direction", "angle", "heading", "course", "bearing"))
+"""Meanings of names whose degrees are angles; a temperature in "Grad" is not."""
 _LIKELY = re.compile(r"unit = [\"'](.+)[\"']$")
 """Extracts the unit from a hint."""
 _TWO_MEANINGS = frozenset(
@@ -301,21 +357,63 @@ def guess_unit(column: Column) -> UnitGuess:
     if column.unit:
         return UnitGuess("", f"the data say {column.unit!r}, which is no known unit", False)
     name = column.path[-1]
-    bracketed = _BRACKETS.findall(name)
-    known = [text for text in bracketed if text in BY_NAME]
-    if known:
-        return UnitGuess(known[-1], f"the name says ({known[-1]})", True)
-    if suffix := _suffix(name):
-        return UnitGuess(suffix, f"the name ends with {suffix}", True)
-    if bracketed:
-        because = f"the name says ({bracketed[-1]}), which is no known unit"
-        return UnitGuess("", because, False)
+    found = _unit_in(name)
+    if found.unit == "%" and _is_fraction(column):
+        doubt = f"{found.because}, but all its values are within 0..1: are they fractions?"
+        return UnitGuess("", doubt, False, "1")
+    if found.unit or found.because:
+        return found
     likely = plausible_column(name, column.low, column.high)
     unit = _LIKELY.search(likely)
     return UnitGuess("", likely or "the unit is not known", False, unit[1] if unit else "")
 
 
+def _unit_in(name: str) -> UnitGuess:
+    """The unit that a name says; without unit and reason if it says none."""
+    bracketed = _BRACKETS.findall(name)
+    for text in reversed(bracketed):
+        if unit := text if text in BY_NAME else _in_words(text, name):
+            return UnitGuess(unit, f"the name says ({text})", True)
+    if suffix := _suffix(name):
+        return UnitGuess(suffix, f"the name ends with {suffix}", True)
+    words = words_of(_BRACKETS.sub("", name))
+    for count in (3, 2, 1):
+        ending = " ".join(words[-count:])
+        if len(words) > count and (unit := _in_words(ending, name)):
+            return UnitGuess(unit, f"the name ends with {ending}", True)
+    if not bracketed:
+        return UnitGuess("", "", False)
+    text = bracketed[-1]
+    because = f"the name says ({text}), which is no known unit"
+    if text.lower() == "mb" and "pressure" in meanings_of(name):
+        text = "mbar"
+    alike = {unit.symbol for known, unit in BY_NAME.items() if _folded(known) == _folded(text)}
+    if len(alike) != 1:
+        return UnitGuess("", because, False)
+    likely = alike.pop()
+    return UnitGuess("", f"{because} but is written like {likely}", False, likely)
+
+
+def _in_words(text: str, name: str) -> str:
+    """The unit that is written as a word of some language."""
+    unit = _IN_WORDS.get(" ".join(words_of(text)), "")
+    return "" if unit == "deg" and meanings_of(name).isdisjoint(_ANGLES) else unit
+
+
+def _folded(unit: str) -> str:
+    """Without the differences of careless spellings: `Kj/m²` is alike `kJ/m2`."""
+    return unit.lower().replace("²", "2").replace("³", "3").replace("μ", "µ")
+
+
+def _is_fraction(column: Column) -> bool:
+    """Whether percentages would all be less than one, and not only zeros."""
+    return 0.0 <= column.low < column.high <= 1.0 and not column.whole
+
+
 def _suffix(name: str) -> str:
+    symbol = _LAST_SYMBOL.search(name)
+    if symbol and symbol[1] in BY_NAME and not symbol[1].isalpha():
+        return symbol[1]
     found = _LAST_WORD.search(name)
     if found is None or found[1] not in BY_NAME:
         return ""
@@ -354,6 +452,8 @@ class Guess(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[ValueGuess, ...]
     uses: dict[str, str]
     """The use of each column by name."""
+    thing: str = ""
+    """The identity of all rows where no column has one; empty: nobody said it."""
 
 
 def guess(sample: Sample) -> Guess:
@@ -368,7 +468,7 @@ def guess(sample: Sample) -> Guess:
     values = tuple(
         ValueGuess(column, guess_unit(column))
         for column in columns
-        if _is_value(column) and column.path not in taken and not (key and key.field == column.path)
+        if is_value(column) and column.path not in taken and not (key and key.field == column.path)
     )
     return Guess(
         format=sample.format,
@@ -382,7 +482,7 @@ def guess(sample: Sample) -> Guess:
         timed=sample.timed,
         key=key,
         values=values,
-        uses=_uses(columns, time, key, values),
+        uses=uses_of(columns, time, key, values),
     )
 
 
@@ -394,7 +494,7 @@ def _joined_columns(options: dict[str, Any], columns: tuple[Column, ...]) -> set
     return {column.path for column in columns if column.path[-1] in made}
 
 
-def _is_value(column: Column) -> bool:
+def is_value(column: Column) -> bool:
     """Numbers other than geographic positions."""
     return (
         column.kind == "number"
@@ -404,12 +504,13 @@ def _is_value(column: Column) -> bool:
     )
 
 
-def _uses(
+def uses_of(
     columns: tuple[Column, ...],
     time: TimeGuess | None,
     key: KeyGuess | None,
     values: tuple[ValueGuess, ...],
 ) -> dict[str, str]:
+    """The use of each column by name."""
     taken = {value.column.path for value in values}
     uses = {}
     for column in columns:

@@ -19,16 +19,19 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
+from rapport.core.errors import InvalidInput
 from rapport.mediation.concepts import KEY, TIME, TIME_TYPE
 from rapport.mediation.conversion.notations import EPOCH_MILLISECONDS, EPOCH_SECONDS
 from rapport.mediation.guessing.columns import Column, ColumnPathName
 from rapport.mediation.guessing.concept_match import (
     AttributeMatch,
     ConceptMatch,
-    slug,
 )
 from rapport.mediation.guessing.guess import Guess, ValueGuess
 from rapport.mediation.guessing.sample import TEXT_FORMATS
+from rapport.mediation.guessing.vocabulary import slug
 from rapport.mediation.patterns import Pattern, PatternItem
 from rapport.mediation.types import TAG
 from rapport.units.quantities import unit_named
@@ -65,6 +68,15 @@ def line(key: str, value: Any, because: str, doubts: tuple[str, ...] = ()) -> st
     """An effective line with its reason; doubts mark it as unsure."""
     text = f"{UNSURE} {'; '.join(doubts)} ({because})" if doubts else f"sure: {because}"
     return f"{toml_key(key)} = {toml_of(value)}  # {_clean(text)}"
+
+
+def settled_elsewhere(key: str, value: Any, because: str, doubts: tuple[str, ...]) -> str:
+    """An effective line about something that another line is unsure of: only one of them says so,
+    and none says that it is sure.
+    """
+    if not doubts:
+        return line(key, value, because)
+    return f"{toml_key(key)} = {toml_of(value)}  # {_clean(because)}"
 
 
 def open_line(key: str, value: Any, because: str) -> str:
@@ -156,7 +168,9 @@ def _value(guess: Guess, value: ValueGuess) -> str:
         rule["decimal"] = guess.marks.decimal
     if unit.sure:
         return line("value", rule, f"{value_summary(column)}; {unit.because}")
-    doubt = f"{unit.because}; readings are held until the unit is declared"
+    doubt = unit.because
+    if not unit.unit:
+        doubt += "; readings are held until the unit is declared"
     return line("value", rule, value_summary(column), (doubt,))
 
 
@@ -217,7 +231,8 @@ def _row(guess: Guess, concept_match: ConceptMatch, path: tuple[str, ...]) -> It
         kind = "number" if _is_number(guess, _column(guess, guess.key.field)) else "text"
         yield line(guess.key.field[0], kind, guess.key.because, guess.key.doubts)
     if guess.time is not None:
-        yield line(guess.time.field[0], _time_kind(guess), guess.time.because)
+        how = guess.time
+        yield settled_elsewhere(how.field[0], _time_kind(guess), how.because, how.doubts)
     for value, match in concept_match.columns(guess.values):
         yield _column_line(guess, value, match)
 
@@ -233,7 +248,9 @@ def _column_line(guess: Guess, value: ValueGuess, match: AttributeMatch) -> str:
         return open_line(name, _typed(column, kind), f"{because}; {match.because}")
     if not match.taken:
         return idle_line(name, _typed(column, kind), because)
-    return line(name, _typed(column, "text" if _is_text(guess, column) else kind), because)
+    shown = _typed(column, "text" if _is_text(guess, column) else kind)
+    doubts = () if unit.sure else (unit.because,)
+    return line(name, shown, because if unit.sure else value_summary(column), doubts)
 
 
 def _typed(column: Column, kind: str) -> Any:
@@ -302,11 +319,14 @@ def _mapping(
     if concept_match.known:
         yield line("to", concept_match.concept, "most columns fit this concept of the site")
     else:
-        text = f"{UNSURE} a concept proposed below, for you to name"
+        text = f"{UNSURE} a new concept, for you to name"
         yield f"to = {toml_of(concept_match.concept)}  {comment(text)}"
     yield 'direction = "in"'
     yield 'drop = ["*"]'
-    if guess.key is None:
+    if guess.thing:
+        created = {KEY: {"type": "text", "value": guess.thing}}
+        yield line("create", created, "all rows are about one thing")
+    elif guess.key is None:
         yield comment(
             f'{UNSURE} which column identifies the subject? Add the column, as "text", to {row} '
             'and below, as COLUMN = "key"; or, where all rows are about one thing: '
@@ -327,7 +347,7 @@ def _mapping(
 def _key_and_time(guess: Guess) -> Iterator[RenameLine]:
     for found, name in ((guess.key, KEY), (guess.time, TIME)):
         if found is not None and found.field[0] != name:
-            text = line(found.field[0], name, found.because)
+            text = settled_elsewhere(found.field[0], name, found.because, found.doubts)
             yield RenameLine(found.field[0], name, text)
 
 
@@ -407,7 +427,8 @@ def source_name(name: str) -> str:
 
 def _concept(guess: Guess, concept_match: ConceptMatch) -> Iterator[list[str]]:
     own = ("concepts", concept_match.concept)
-    names = [f'{toml_key(match.attribute)} = "number"' for match in concept_match.matches.values()]
+    matches = [match for _value, match in concept_match.columns(guess.values)]
+    names = [f'{toml_key(match.attribute)} = "number"' for match in matches]
     yield [header(*own, "attributes"), *names]
     units = [
         f"{toml_key(match.attribute)} = {toml_of(match.unit)}"
@@ -429,6 +450,79 @@ def _source(concept: str, source: SourceProposal) -> list[str]:
     name = toml_of(source.interpretation)
     lines = [f"concept = {toml_of(concept)}", given, f"interpretation = {name}"]
     return [header("sources", source.name), *lines]
+
+
+def is_typed(guess: Guess) -> bool:
+    """Whether a new source gets the typed form: the fields form has no constant identity."""
+    return can_be_typed(guess) or bool(guess.thing)
+
+
+def alone(guess: Guess, concept_match: ConceptMatch) -> tuple[Guess, ConceptMatch]:
+    """The same for payloads that are one value alone: what was named after its quantity is the
+    field `value` there.
+    """
+    path = ("value",)
+    values = tuple(
+        ValueGuess(msgspec.structs.replace(one.column, path=path), one.unit)
+        for one in guess.values
+        if not one.column.path[-1].startswith("level_")
+    )
+    match = next(iter(concept_match.columns(guess.values)), None)
+    matches = {} if match is None else {path: match[1]}
+    return (
+        msgspec.structs.replace(guess, format="value", options={}, values=values[:1]),
+        msgspec.structs.replace(concept_match, matches=matches),
+    )
+
+
+def source_tables(
+    guess: Guess, concept_match: ConceptMatch, *, name: str, file: str, more: Mapping[str, Any]
+) -> list[str]:
+    """All tables that a source needs, in effect: a new concept, the source, its interpretation;
+    several sources where each column needs its own. `name`: of the source; `more`: its further
+    keys. Raises InvalidInput when nothing could be read by them.
+    """
+    if not concept_match.given:
+        raise _nothing_given(guess, concept_match)
+    given = {path: match for path, match in concept_match.matches.items() if match.taken}
+    concept_match = msgspec.structs.replace(concept_match, matches=given)
+    base = msgspec.structs.replace(
+        guess, values=tuple(one for one in guess.values if one.column.path in given)
+    )
+    if is_typed(base):
+        if any(len(one.column.path) > 1 for one in base.values):
+            raise InvalidInput(
+                "rows with objects inside need a column that identifies the thing",
+                code="source.no_key",
+                hint="say which one: --key COLUMN",
+            )
+        sources = [
+            SourceProposal(source_name(name), concept_match.given, [], base_name(name)),
+        ]
+        lines = [*typed_form(base, concept_match, name, file)]
+    else:
+        sources = _sources(base, concept_match, name)
+        lines = [*fields_form(base, name)]
+    tables = [] if concept_match.known else [*_concept(base, concept_match)]
+    for source in sources:
+        further = [f"{toml_key(key)} = {toml_of(value)}" for key, value in more.items()]
+        tables.append([*_source(concept_match.concept, source), *further])
+    return [*(row for table in tables for row in (*table, "")), *lines]
+
+
+def _nothing_given(guess: Guess, concept_match: ConceptMatch) -> InvalidInput:
+    if not guess.values:
+        return InvalidInput(
+            "no column has numbers with a known unit",
+            code="source.no_values",
+            hint="say the unit of a column: --unit COLUMN=UNIT",
+        )
+    first = next(iter(concept_match.matches.values()))
+    return InvalidInput(
+        f"no column becomes an attribute of {concept_match.concept!r}: {first.because}",
+        code="source.no_values",
+        hint="name another concept, or a new one: --concept NAME",
+    )
 
 
 def propose(guess: Guess, concept_match: ConceptMatch, *, name: str, file: str) -> str:
