@@ -53,6 +53,7 @@ PAGES = (
     "people/person/ana",
     "people/group",
     "sources",
+    "site",
 )
 
 

@@ -1976,6 +1976,147 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/site": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Name, version, figures and what the data directory takes
+         * @description Name, version, figures and what the data directory takes.
+         */
+        get: operations["SiteShowSite"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/access": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Identities with their roles and rights, without their tokens
+         * @description Identities with their roles and rights, without their tokens.
+         */
+        get: operations["SiteAccessShowAccess"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Every error, warning and hint of the site's files as they are now; nothing is loaded
+         * @description Every error, warning and hint of the site's files as they are now; nothing is loaded.
+         */
+        get: operations["SiteCheckCheckFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/doctor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What this installation can do, and whether the site's disk and servers are there; takes some seconds
+         * @description What this installation can do, and whether the site's disk and servers are there; takes some
+         *     seconds.
+         */
+        get: operations["SiteDoctorExamine"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The site file, policies, interpretations and tables; no secrets and no data
+         * @description The site file, policies, interpretations and tables; no secrets and no data.
+         */
+        get: operations["SiteFilesListFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/files/text": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The text of one of the files that `GET /site/files` lists
+         * @description The text of one of the files that `GET /site/files` lists.
+         */
+        get: operations["SiteFilesTextShowFile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The newest entries of the node's log
+         * @description The newest entries of the node's log.
+         */
+        get: operations["SiteLogShowLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/soap/channels/{name}": {
         parameters: {
             query?: never;
@@ -2728,6 +2869,16 @@ export interface components {
             type: "cut";
         };
         /**
+         * DataUsage
+         * @description What one part takes.
+         */
+        DataUsage: {
+            bytes: number;
+            files: number;
+            is_channels: boolean;
+            part: string;
+        };
+        /**
          * Declare
          * @description Declares or redeclares an interpretation, for the present canonical version or that of
          *         its parent.
@@ -2833,6 +2984,13 @@ export interface components {
             /** @default 0 */
             time: number;
         };
+        /**
+         * DoctorReport
+         * @description What `rapport doctor --site` says.
+         */
+        DoctorReport: {
+            findings: components["schemas"]["Finding"][];
+        };
         /** DropAttribute */
         DropAttribute: {
             /** @enum {unknown} */
@@ -2916,6 +3074,16 @@ export interface components {
             text: string;
             time: number;
             told: string;
+        };
+        /**
+         * Finding
+         * @description One line of the doctor's report.
+         */
+        Finding: {
+            /** @default  */
+            hint: string;
+            part: string;
+            state: string;
         };
         /**
          * FixedOrigin
@@ -3065,6 +3233,21 @@ export interface components {
             type: "identity";
         };
         /**
+         * IdentityRights
+         * @description An identity of the site; its tokens are counted, never shown.
+         */
+        IdentityRights: {
+            admin: boolean;
+            is_local: boolean;
+            name: string;
+            publish: string[];
+            rate: number;
+            role: ("admin" | "editor" | "operator" | "viewer") | "";
+            subscribe: string[];
+            take: string[];
+            tokens: number;
+        };
+        /**
          * ImportedPerson
          * @description What an import does with one row.
          */
@@ -3184,6 +3367,19 @@ export interface components {
             state: string;
             time: number;
             until: number;
+        };
+        /**
+         * LogEntry
+         * @description An entry of the log.
+         */
+        LogEntry: {
+            /** @default {} */
+            details: {
+                [key: string]: string;
+            };
+            event: string;
+            level: string;
+            time: string;
         };
         /**
          * LoginForm
@@ -4159,12 +4355,83 @@ export interface components {
             state: components["schemas"]["SituationState"];
         };
         /**
+         * SiteAccess
+         * @description Who may do what.
+         */
+        SiteAccess: {
+            identities: components["schemas"]["IdentityRights"][];
+            is_closed: boolean;
+        };
+        /**
+         * SiteCheck
+         * @description What `rapport check` says of the files as they are now.
+         */
+        SiteCheck: {
+            problems: components["schemas"]["Problem"][];
+        };
+        /**
+         * SiteFigures
+         * @description The most important metrics; all of them are in `GET /metrics`.
+         */
+        SiteFigures: {
+            behind: number;
+            busy: number;
+            detections: number;
+            faults: number;
+            quarantined: number;
+            readings: number;
+            waiting: number;
+        };
+        /**
+         * SiteFile
+         * @description A file of the site, as its directory names it.
+         */
+        SiteFile: {
+            kind: string;
+            name: string;
+            size: number;
+        };
+        /**
+         * SiteFileList
+         * @description The files that may be read here.
+         */
+        SiteFileList: {
+            files: components["schemas"]["SiteFile"][];
+        };
+        /**
+         * SiteFileText
+         * @description The content of a file.
+         */
+        SiteFileText: {
+            is_whole: boolean;
+            name: string;
+            text: string;
+        };
+        /**
+         * SiteLog
+         * @description The newest entries of the node's log, oldest first.
+         */
+        SiteLog: {
+            entries: components["schemas"]["LogEntry"][];
+        };
+        /**
          * SitePlan
          * @description Positions and areas, areas first.
          */
         SitePlan: {
             at: number;
             placed: components["schemas"]["PlacedThing"][];
+        };
+        /**
+         * SiteStatus
+         * @description The site at a glance.
+         */
+        SiteStatus: {
+            figures: components["schemas"]["SiteFigures"];
+            name: string;
+            node: string;
+            usage: components["schemas"]["DataUsage"][];
+            version: string;
         };
         /**
          * SiteVocabulary
@@ -9008,6 +9275,214 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteShowSite: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Name, version, figures and what the data directory takes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteAccessShowAccess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Identities with their roles and rights, without their tokens */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteAccess"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteCheckCheckFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Every error, warning and hint of the site's files as they are now; nothing is loaded */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteCheck"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteDoctorExamine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What this installation can do, and whether the site's disk and servers are there; takes some seconds */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DoctorReport"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteFilesListFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The site file, policies, interpretations and tables; no secrets and no data */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteFileList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteFilesTextShowFile: {
+        parameters: {
+            query: {
+                name: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The text of one of the files that `GET /site/files` lists */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteFileText"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteLogShowLog: {
+        parameters: {
+            query?: {
+                lines?: number;
+                level?: "debug" | "info" | "warning" | "error" | "critical";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The newest entries of the node's log */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteLog"];
                 };
             };
             400: components["responses"]["Problem"];

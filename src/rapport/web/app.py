@@ -36,6 +36,7 @@ from rapport.web.api import (
     policies,
     policy_editor,
     service,
+    site,
     sources,
     things,
 )
@@ -180,6 +181,13 @@ ROUTES = (
     detections.show_rates,
     live.follow,
     sources.list_sources,
+    site.show_site,
+    site.check_files,
+    site.show_access,
+    site.list_files,
+    site.show_file,
+    site.show_log,
+    site.examine,
 )
 
 
