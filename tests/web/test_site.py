@@ -26,9 +26,11 @@ def token_of(role: str) -> str:
 
 
 @asynccontextmanager
-async def served(directory: Path) -> AsyncIterator[NodeApi]:
-    """A site with an identity for each role."""
+async def served(directory: Path, replace: tuple[str, str] = ("", "")) -> AsyncIterator[NodeApi]:
+    """A site with an identity for each role; `replace`: a piece of the site file and another."""
     write_freezer_site(directory)
+    text = (directory / "site.toml").read_text()
+    (directory / "site.toml").write_text(text.replace(*replace, 1))
     with (directory / "site.toml").open("a") as file:
         for role in ROLES:
             (directory / f"{role}.csv").write_text(token_of(role))

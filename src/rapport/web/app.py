@@ -28,6 +28,7 @@ from rapport.web.api import (
     events,
     explain,
     federation,
+    history,
     interpretations,
     ledger,
     live,
@@ -188,6 +189,11 @@ ROUTES = (
     site.show_file,
     site.show_log,
     site.examine,
+    history.list_runs,
+    history.start_run,
+    history.show_run,
+    history.show_report,
+    history.cancel_run,
 )
 
 
