@@ -680,6 +680,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/history/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All runs with their state and progress, newest first
+         * @description All runs with their state and progress, newest first.
+         */
+        get: operations["HistoryRunsListRuns"];
+        put?: never;
+        /**
+         * Puts a run into the queue; one runs at a time
+         * @description Puts a run into the queue; one runs at a time. 429 when too many wait.
+         */
+        post: operations["HistoryRunsStartRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/history/runs/{run}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One run, and what it found
+         * @description One run, and what it found.
+         */
+        get: operations["HistoryRunsShowRun"];
+        put?: never;
+        post?: never;
+        /**
+         * Ends a run that waits or runs, with all its processes; removes one that is over
+         * @description Ends a run that waits or runs, with all its processes; removes one that is over.
+         */
+        delete: operations["HistoryRunsCancelRun"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/history/runs/{run}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The page that the command wrote, as a file to keep
+         * @description The page that the command wrote, as a file to keep.
+         */
+        get: operations["HistoryRunsReportShowReport"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/identity": {
         parameters: {
             query?: never;
@@ -3032,6 +3100,16 @@ export interface components {
             end_before: number | null;
         };
         /**
+         * EpisodeTotals
+         * @description How often and how long a situation lasted.
+         */
+        EpisodeTotals: {
+            episodes: number;
+            longest_ms: number;
+            open: number;
+            total_ms: number;
+        };
+        /**
          * ErrorFrame
          * @description What went wrong; `ref` names the frame it answers, `id` the subscription that ended.
          */
@@ -3124,6 +3202,32 @@ export interface components {
             multiply: number;
             /** @enum {unknown} */
             type: "formula";
+        };
+        /**
+         * FoundExample
+         * @description One finding; `lasted_ms` of a situation.
+         */
+        FoundExample: {
+            detection: components["schemas"]["FoundMoment"];
+            /**
+             * @default first
+             * @enum {unknown}
+             */
+            found_by: "first" | "second";
+            /** @default false */
+            is_open: boolean;
+            /** @default null */
+            lasted_ms: number | null;
+        };
+        /**
+         * FoundMoment
+         * @description When a policy held, and for which things.
+         */
+        FoundMoment: {
+            bindings: {
+                [key: string]: string;
+            };
+            time: number;
         };
         /**
          * FoundPage
@@ -3223,6 +3327,115 @@ export interface components {
         HeldReadings: {
             count: number;
             reason: string;
+        };
+        /**
+         * HistoryRequest
+         * @description What is to be run.
+         */
+        HistoryRequest: {
+            /** @default  */
+            compare: string;
+            /**
+             * @default local
+             * @enum {unknown}
+             */
+            engine: "local" | "spark";
+            /**
+             * @default log
+             * @enum {unknown}
+             */
+            history: "files" | "lake" | "log";
+            /**
+             * @default backtest
+             * @enum {unknown}
+             */
+            kind: "backtest" | "report";
+            /** @default  */
+            policy: string;
+            /** @default null */
+            since: number | null;
+            /** @default  */
+            source: string;
+            /** @default null */
+            until: number | null;
+            /** @default UTC */
+            zone: string;
+        };
+        /**
+         * HistoryResult
+         * @description The result of a back-test, as `rapport backtest --json` prints it.
+         */
+        HistoryResult: {
+            /** @default null */
+            comparison: components["schemas"]["VersionDifference"] | null;
+            engine: string;
+            events: number;
+            /** @default [] */
+            examples: components["schemas"]["FoundExample"][];
+            first: number | null;
+            history: string;
+            last: number | null;
+            late: number | null;
+            policy: string;
+            /** @default [] */
+            problems: components["schemas"]["Problem"][];
+            /** @default 0 */
+            seconds: number;
+            tallies: components["schemas"]["VersionResult"][];
+            zone: string;
+        };
+        /**
+         * HistoryRun
+         * @description A run and how far it is.
+         */
+        HistoryRun: {
+            /** @default 0 */
+            began: number;
+            by: string;
+            created: number;
+            /** @default 0 */
+            ended: number;
+            /** @default false */
+            has_report: boolean;
+            /** @default false */
+            has_result: boolean;
+            id: string;
+            /** @default  */
+            message: string;
+            /**
+             * @default {
+             *       "done": 0,
+             *       "spark_ui": "",
+             *       "total": null
+             *     }
+             */
+            progress: components["schemas"]["Progress"];
+            request: components["schemas"]["HistoryRequest"];
+            /**
+             * @default waiting
+             * @enum {unknown}
+             */
+            state: "broken off" | "cancelled" | "done" | "failed" | "running" | "waiting";
+        };
+        /**
+         * HistoryRunList
+         * @description All runs, newest first, and what a new one may choose from.
+         */
+        HistoryRunList: {
+            has_lake: boolean;
+            has_spark: boolean;
+            recorded: string[];
+            runs: components["schemas"]["HistoryRun"][];
+            spark_ui: string;
+        };
+        /**
+         * HistoryRunView
+         * @description A run with its result.
+         */
+        HistoryRunView: {
+            /** @default null */
+            result: components["schemas"]["HistoryResult"] | null;
+            run: components["schemas"]["HistoryRun"];
         };
         /**
          * Identity
@@ -3521,6 +3734,19 @@ export interface components {
             sentence: string;
             summary: components["schemas"]["Summary"];
             timeline: components["schemas"]["TimelineLine"][];
+        };
+        /**
+         * MostFrequent
+         * @description Identities that stand most often under an alias of a policy.
+         */
+        MostFrequent: {
+            alias: string;
+            /** @default 0 */
+            others: number;
+            top: [
+                string,
+                number
+            ][];
         };
         /**
          * MovingOrigin
@@ -3989,6 +4215,18 @@ export interface components {
             status: number;
             title: string;
             type: string;
+        };
+        /**
+         * Progress
+         * @description How far a command is.
+         */
+        Progress: {
+            /** @default 0 */
+            done: number;
+            /** @default  */
+            spark_ui: string;
+            /** @default null */
+            total: number | null;
         };
         /**
          * Published
@@ -4921,6 +5159,46 @@ export interface components {
             to_unit: string;
             /** @enum {unknown} */
             type: "units";
+        };
+        /**
+         * VersionDifference
+         * @description What two versions found over the same history.
+         */
+        VersionDifference: {
+            both: number;
+            days: {
+                [key: string]: [
+                    number,
+                    number,
+                    number
+                ];
+            };
+            /** @default [] */
+            examples: components["schemas"]["FoundExample"][];
+            only_first: number;
+            only_second: number;
+        };
+        /**
+         * VersionResult
+         * @description What one version of a policy found.
+         */
+        VersionResult: {
+            days: {
+                [key: string]: number;
+            };
+            detections: number;
+            /** @default null */
+            episodes: components["schemas"]["EpisodeTotals"] | null;
+            label: string;
+            /** @default 0 */
+            suppressed: number | null;
+            /** @default  */
+            text: string;
+            /** @default 0 */
+            undecided: number;
+            version: string;
+            /** @default [] */
+            who: components["schemas"]["MostFrequent"][];
         };
         /**
          * WhyNotAnswer
@@ -6423,6 +6701,167 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsListRuns: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All runs with their state and progress, newest first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRunList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsStartRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "history": "log",
+                 *       "policy": "too-warm"
+                 *     }
+                 */
+                "application/json": components["schemas"]["HistoryRequest"];
+            };
+        };
+        responses: {
+            /** @description Puts a run into the queue; one runs at a time */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRun"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsShowRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One run, and what it found */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRunView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsCancelRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ends a run that waits or runs, with all its processes; removes one that is over */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRun"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsReportShowReport: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page that the command wrote, as a file to keep */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html; charset=utf-8": string;
                 };
             };
             400: components["responses"]["Problem"];

@@ -163,8 +163,6 @@ class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     first: int | None
     last: int | None
-    begin: int | None
-    end: int | None
     late: int | None
     tallies: list[VersionResult]
     examples: list[FoundExample] = []
