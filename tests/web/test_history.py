@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from rapport.kernel.clock import SystemClock
 from rapport.node.history_runs import (
@@ -318,5 +320,22 @@ def test_recorded_files_of_a_source_are_a_history(tmp_path: Path) -> None:
             found = await until(api, (await send(api, body)).json()["id"], *OVER)
             assert found["run"]["state"] == "done", found["run"]
             assert found["result"]["tallies"][0]["detections"] == 1
+
+    run(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
+def test_a_report_of_the_lake_is_made_by_spark_and_given_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path) as api:
+            await with_readings(api)
+            id = (await send(api, {"kind": "report"})).json()["id"]
+            found = await until(api, id, *OVER)
+            assert found["run"]["state"] == "done", found["run"]
+            assert found["result"] is None
+            report = await ask(api, f"/history/runs/{id}/report", "viewer")
+            assert report.headers["content-type"].startswith("text/html")
+            assert b"<html" in report.body
 
     run(scenario)
