@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rapport.core.errors import Unsupported
+from rapport.kernel.java import find_java, java_home, probe_java
 from rapport.pipeline import session
 from rapport.pipeline.session import (
     SparkSettings,
     caller_options,
-    find_java,
-    java_home,
-    probe_java,
     spark_options,
     spark_session,
     sql_options,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Unsupported
-from rapport.pipeline.session import Java, find_java, java_home, probe_java
+from rapport.kernel.java import Java, find_java, java_home, probe_java
 
 
 def fake_java(folder: Path, says: str, code: int = 0) -> Path:

@@ -66,6 +66,8 @@ PAGES = (
     "explore/ledger",
     "network",
     "sources/add",
+    "history",
+    "site",
 )
 
 
@@ -216,6 +218,64 @@ def test_the_overview_leads_from_a_detection_to_the_payload_behind_it(console: C
             await expect(chain.locator("pre").first).to_contain_text('"temperature": -9.5')
             await page.go_back()
             await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+    console.run(scenario())
+
+
+def test_a_back_test_is_started_from_the_page_and_its_result_opened(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/policies/too-warm", viewport=DESK) as page:
+            await page.get_by_role("link", name="Run over the past").click()
+            await expect(page.get_by_role("combobox", name="Policy")).to_have_value("too-warm")
+            await page.get_by_role("combobox", name="Period").select_option("last day")
+            await page.get_by_role("button", name="Start").click()
+            await expect(page.get_by_role("heading", name="too-warm")).to_be_visible()
+            totals = page.get_by_role("region", name="Totals").first
+            await expect(totals).to_contain_text("Found1", timeout=30_000)
+            days = page.get_by_role("region", name="Per day")
+            await expect(days.get_by_role("img")).to_have_attribute(
+                "aria-label", "too-warm: 1 in all, on 1 days; the table has them"
+            )
+            await expect(page.get_by_role("region", name="Most often")).to_contain_text("f2")
+            assert await serious_faults(page) == []
+            await page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+            width = await page.evaluate("document.documentElement.scrollWidth")
+            assert width <= PHONE["width"]
+            address = page.url
+            await page.get_by_role("link", name="History").first.click()
+            await page.goto(address)
+            await expect(totals).to_contain_text("Found1")
+        async with console.visit("/console/history") as page:
+            await page.get_by_label("Name").fill("vera")
+            await page.get_by_label("Password").fill(PASSWORD)
+            await page.get_by_role("button", name="Log in").click()
+            await expect(page.get_by_role("region", name="Runs")).to_contain_text("done")
+            await expect(page.get_by_role("button", name="Start")).to_have_count(0)
+
+    console.run(scenario())
+
+
+def test_the_site_page_checks_reloads_and_examines_for_an_admin_only(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/site", viewport=DESK) as page:
+            await expect(page.get_by_role("region", name="Problems of the files")).to_contain_text(
+                "too-warm.dpl:4:3"
+            )
+            await page.get_by_role("button", name="Reload the files").click()
+            await expect(page.get_by_text("The files are loaded; nothing")).to_be_visible()
+            await page.get_by_role("button", name="too-warm.dpl").click()
+            await expect(page.get_by_role("region", name="Files", exact=True)).to_contain_text(
+                "temperature of F above -12 degC"
+            )
+            await page.get_by_role("button", name="Examine").click()
+            await expect(page.get_by_role("region", name="Health")).to_contain_text("GiB free")
+        async with console.visit("/console/site") as page:
+            await page.get_by_label("Name").fill("vera")
+            await page.get_by_label("Password").fill(PASSWORD)
+            await page.get_by_role("button", name="Log in").click()
+            await expect(page.get_by_role("region", name="Figures")).to_contain_text("Readings")
+            await expect(page.get_by_role("button", name="Reload the files")).to_have_count(0)
+            await expect(page.get_by_role("region", name="Log of the node")).to_have_count(0)
 
     console.run(scenario())
 

@@ -721,6 +721,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/history/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All runs with their state and progress, newest first
+         * @description All runs with their state and progress, newest first.
+         */
+        get: operations["HistoryRunsListRuns"];
+        put?: never;
+        /**
+         * Puts a run into the queue; one runs at a time
+         * @description Puts a run into the queue; one runs at a time. 429 when too many wait.
+         */
+        post: operations["HistoryRunsStartRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/history/runs/{run}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One run, and what it found
+         * @description One run, and what it found.
+         */
+        get: operations["HistoryRunsShowRun"];
+        put?: never;
+        post?: never;
+        /**
+         * Ends a run that waits or runs, with all its processes; removes one that is over
+         * @description Ends a run that waits or runs, with all its processes; removes one that is over.
+         */
+        delete: operations["HistoryRunsCancelRun"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/history/runs/{run}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The page that the command wrote, as a file to keep
+         * @description The page that the command wrote, as a file to keep.
+         */
+        get: operations["HistoryRunsReportShowReport"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/identity": {
         parameters: {
             query?: never;
@@ -2060,6 +2128,147 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/site": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Name, version, figures and what the data directory takes
+         * @description Name, version, figures and what the data directory takes.
+         */
+        get: operations["SiteShowSite"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/access": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Identities with their roles and rights, without their tokens
+         * @description Identities with their roles and rights, without their tokens.
+         */
+        get: operations["SiteAccessShowAccess"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Every error, warning and hint of the site's files as they are now; nothing is loaded
+         * @description Every error, warning and hint of the site's files as they are now; nothing is loaded.
+         */
+        get: operations["SiteCheckCheckFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/doctor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What this installation can do, and whether the site's disk and servers are there; takes some seconds
+         * @description What this installation can do, and whether the site's disk and servers are there; takes some
+         *     seconds.
+         */
+        get: operations["SiteDoctorExamine"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The site file, policies, interpretations and tables; no secrets and no data
+         * @description The site file, policies, interpretations and tables; no secrets and no data.
+         */
+        get: operations["SiteFilesListFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/files/text": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The text of one of the files that `GET /site/files` lists
+         * @description The text of one of the files that `GET /site/files` lists.
+         */
+        get: operations["SiteFilesTextShowFile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The newest entries of the node's log
+         * @description The newest entries of the node's log.
+         */
+        get: operations["SiteLogShowLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/site/sources": {
         parameters: {
             query?: never;
@@ -2903,6 +3112,16 @@ export interface components {
             type: "cut";
         };
         /**
+         * DataUsage
+         * @description What one part takes.
+         */
+        DataUsage: {
+            bytes: number;
+            files: number;
+            is_channels: boolean;
+            part: string;
+        };
+        /**
          * DeadLetter
          * @description A dead letter and its state.
          */
@@ -3027,6 +3246,13 @@ export interface components {
             /** @default 0 */
             time: number;
         };
+        /**
+         * DoctorReport
+         * @description What `rapport doctor --site` says.
+         */
+        DoctorReport: {
+            findings: components["schemas"]["Finding"][];
+        };
         /** DropAttribute */
         DropAttribute: {
             /** @enum {unknown} */
@@ -3066,6 +3292,16 @@ export interface components {
             end: number | null;
             /** @default null */
             end_before: number | null;
+        };
+        /**
+         * EpisodeTotals
+         * @description How often and how long a situation lasted.
+         */
+        EpisodeTotals: {
+            episodes: number;
+            longest_ms: number;
+            open: number;
+            total_ms: number;
         };
         /**
          * ErrorFrame
@@ -3124,6 +3360,16 @@ export interface components {
             told: string;
         };
         /**
+         * Finding
+         * @description One line of the doctor's report.
+         */
+        Finding: {
+            /** @default  */
+            hint: string;
+            part: string;
+            state: string;
+        };
+        /**
          * FixedOrigin
          * @description The position and heading of a device that never moves.
          */
@@ -3162,6 +3408,32 @@ export interface components {
             multiply: number;
             /** @enum {unknown} */
             type: "formula";
+        };
+        /**
+         * FoundExample
+         * @description One finding; `lasted_ms` of a situation.
+         */
+        FoundExample: {
+            detection: components["schemas"]["FoundMoment"];
+            /**
+             * @default first
+             * @enum {unknown}
+             */
+            found_by: "first" | "second";
+            /** @default false */
+            is_open: boolean;
+            /** @default null */
+            lasted_ms: number | null;
+        };
+        /**
+         * FoundMoment
+         * @description When a policy held, and for which things.
+         */
+        FoundMoment: {
+            bindings: {
+                [key: string]: string;
+            };
+            time: number;
         };
         /**
          * FoundPage
@@ -3263,12 +3535,136 @@ export interface components {
             reason: string;
         };
         /**
+         * HistoryRequest
+         * @description What is to be run.
+         */
+        HistoryRequest: {
+            /** @default  */
+            compare: string;
+            /**
+             * @default local
+             * @enum {unknown}
+             */
+            engine: "local" | "spark";
+            /**
+             * @default log
+             * @enum {unknown}
+             */
+            history: "files" | "lake" | "log";
+            /**
+             * @default backtest
+             * @enum {unknown}
+             */
+            kind: "backtest" | "report";
+            /** @default  */
+            policy: string;
+            /** @default null */
+            since: number | null;
+            /** @default  */
+            source: string;
+            /** @default null */
+            until: number | null;
+            /** @default UTC */
+            zone: string;
+        };
+        /**
+         * HistoryResult
+         * @description The result of a back-test, as `rapport backtest --json` prints it.
+         */
+        HistoryResult: {
+            /** @default null */
+            comparison: components["schemas"]["VersionDifference"] | null;
+            engine: string;
+            events: number;
+            /** @default [] */
+            examples: components["schemas"]["FoundExample"][];
+            first: number | null;
+            history: string;
+            last: number | null;
+            late: number | null;
+            policy: string;
+            /** @default [] */
+            problems: components["schemas"]["Problem"][];
+            /** @default 0 */
+            seconds: number;
+            tallies: components["schemas"]["VersionResult"][];
+            zone: string;
+        };
+        /**
+         * HistoryRun
+         * @description A run and how far it is.
+         */
+        HistoryRun: {
+            /** @default 0 */
+            began: number;
+            by: string;
+            created: number;
+            /** @default 0 */
+            ended: number;
+            /** @default false */
+            has_report: boolean;
+            /** @default false */
+            has_result: boolean;
+            id: string;
+            /** @default  */
+            message: string;
+            /**
+             * @default {
+             *       "done": 0,
+             *       "spark_ui": "",
+             *       "total": null
+             *     }
+             */
+            progress: components["schemas"]["Progress"];
+            request: components["schemas"]["HistoryRequest"];
+            /**
+             * @default waiting
+             * @enum {unknown}
+             */
+            state: "broken off" | "cancelled" | "done" | "failed" | "running" | "waiting";
+        };
+        /**
+         * HistoryRunList
+         * @description All runs, newest first, and what a new one may choose from.
+         */
+        HistoryRunList: {
+            has_lake: boolean;
+            has_spark: boolean;
+            recorded: string[];
+            runs: components["schemas"]["HistoryRun"][];
+            spark_ui: string;
+        };
+        /**
+         * HistoryRunView
+         * @description A run with its result.
+         */
+        HistoryRunView: {
+            /** @default null */
+            result: components["schemas"]["HistoryResult"] | null;
+            run: components["schemas"]["HistoryRun"];
+        };
+        /**
          * Identity
          * @description Leaves the value unchanged; for exceptions from a wider rule.
          */
         Identity: {
             /** @enum {unknown} */
             type: "identity";
+        };
+        /**
+         * IdentityRights
+         * @description An identity of the site; its tokens are counted, never shown.
+         */
+        IdentityRights: {
+            admin: boolean;
+            is_local: boolean;
+            name: string;
+            publish: string[];
+            rate: number;
+            role: ("admin" | "editor" | "operator" | "viewer") | "";
+            subscribe: string[];
+            take: string[];
+            tokens: number;
         };
         /**
          * ImportedPerson
@@ -3438,6 +3834,19 @@ export interface components {
             until: number;
         };
         /**
+         * LogEntry
+         * @description An entry of the log.
+         */
+        LogEntry: {
+            /** @default {} */
+            details: {
+                [key: string]: string;
+            };
+            event: string;
+            level: string;
+            time: string;
+        };
+        /**
          * LoginForm
          * @description The body of a login: a person with a password, or an access token.
          */
@@ -3577,6 +3986,19 @@ export interface components {
             sentence: string;
             summary: components["schemas"]["Summary"];
             timeline: components["schemas"]["TimelineLine"][];
+        };
+        /**
+         * MostFrequent
+         * @description Identities that stand most often under an alias of a policy.
+         */
+        MostFrequent: {
+            alias: string;
+            /** @default 0 */
+            others: number;
+            top: [
+                string,
+                number
+            ][];
         };
         /**
          * MovingOrigin
@@ -4155,6 +4577,18 @@ export interface components {
             type: string;
         };
         /**
+         * Progress
+         * @description How far a command is.
+         */
+        Progress: {
+            /** @default 0 */
+            done: number;
+            /** @default  */
+            spark_ui: string;
+            /** @default null */
+            total: number | null;
+        };
+        /**
          * Published
          * @description Where each event stands; a repetition has the position of its first copy.
          */
@@ -4547,12 +4981,83 @@ export interface components {
             state: components["schemas"]["SituationState"];
         };
         /**
+         * SiteAccess
+         * @description Who may do what.
+         */
+        SiteAccess: {
+            identities: components["schemas"]["IdentityRights"][];
+            is_closed: boolean;
+        };
+        /**
+         * SiteCheck
+         * @description What `rapport check` says of the files as they are now.
+         */
+        SiteCheck: {
+            problems: components["schemas"]["Problem"][];
+        };
+        /**
+         * SiteFigures
+         * @description The most important metrics; all of them are in `GET /metrics`.
+         */
+        SiteFigures: {
+            behind: number;
+            busy: number;
+            detections: number;
+            faults: number;
+            quarantined: number;
+            readings: number;
+            waiting: number;
+        };
+        /**
+         * SiteFile
+         * @description A file of the site, as its directory names it.
+         */
+        SiteFile: {
+            kind: string;
+            name: string;
+            size: number;
+        };
+        /**
+         * SiteFileList
+         * @description The files that may be read here.
+         */
+        SiteFileList: {
+            files: components["schemas"]["SiteFile"][];
+        };
+        /**
+         * SiteFileText
+         * @description The content of a file.
+         */
+        SiteFileText: {
+            is_whole: boolean;
+            name: string;
+            text: string;
+        };
+        /**
+         * SiteLog
+         * @description The newest entries of the node's log, oldest first.
+         */
+        SiteLog: {
+            entries: components["schemas"]["LogEntry"][];
+        };
+        /**
          * SitePlan
          * @description Positions and areas, areas first.
          */
         SitePlan: {
             at: number;
             placed: components["schemas"]["PlacedThing"][];
+        };
+        /**
+         * SiteStatus
+         * @description The site at a glance.
+         */
+        SiteStatus: {
+            figures: components["schemas"]["SiteFigures"];
+            name: string;
+            node: string;
+            usage: components["schemas"]["DataUsage"][];
+            version: string;
         };
         /**
          * SiteVocabulary
@@ -5130,6 +5635,46 @@ export interface components {
             to_unit: string;
             /** @enum {unknown} */
             type: "units";
+        };
+        /**
+         * VersionDifference
+         * @description What two versions found over the same history.
+         */
+        VersionDifference: {
+            both: number;
+            days: {
+                [key: string]: [
+                    number,
+                    number,
+                    number
+                ];
+            };
+            /** @default [] */
+            examples: components["schemas"]["FoundExample"][];
+            only_first: number;
+            only_second: number;
+        };
+        /**
+         * VersionResult
+         * @description What one version of a policy found.
+         */
+        VersionResult: {
+            days: {
+                [key: string]: number;
+            };
+            detections: number;
+            /** @default null */
+            episodes: components["schemas"]["EpisodeTotals"] | null;
+            label: string;
+            /** @default 0 */
+            suppressed: number | null;
+            /** @default  */
+            text: string;
+            /** @default 0 */
+            undecided: number;
+            version: string;
+            /** @default [] */
+            who: components["schemas"]["MostFrequent"][];
         };
         /**
          * WhyNotAnswer
@@ -6700,6 +7245,167 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsListRuns: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All runs with their state and progress, newest first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRunList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsStartRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "history": "log",
+                 *       "policy": "too-warm"
+                 *     }
+                 */
+                "application/json": components["schemas"]["HistoryRequest"];
+            };
+        };
+        responses: {
+            /** @description Puts a run into the queue; one runs at a time */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRun"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsShowRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One run, and what it found */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRunView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsCancelRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ends a run that waits or runs, with all its processes; removes one that is over */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryRun"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    HistoryRunsReportShowReport: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page that the command wrote, as a file to keep */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html; charset=utf-8": string;
                 };
             };
             400: components["responses"]["Problem"];
@@ -9622,6 +10328,214 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteShowSite: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Name, version, figures and what the data directory takes */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteAccessShowAccess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Identities with their roles and rights, without their tokens */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteAccess"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteCheckCheckFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Every error, warning and hint of the site's files as they are now; nothing is loaded */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteCheck"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteDoctorExamine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What this installation can do, and whether the site's disk and servers are there; takes some seconds */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DoctorReport"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteFilesListFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The site file, policies, interpretations and tables; no secrets and no data */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteFileList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteFilesTextShowFile: {
+        parameters: {
+            query: {
+                name: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The text of one of the files that `GET /site/files` lists */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteFileText"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteLogShowLog: {
+        parameters: {
+            query?: {
+                lines?: number;
+                level?: "debug" | "info" | "warning" | "error" | "critical";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The newest entries of the node's log */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteLog"];
                 };
             };
             400: components["responses"]["Problem"];

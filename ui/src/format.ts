@@ -39,6 +39,14 @@ export function shownDuration(ms: number): string {
   return `${ms} ms`;
 }
 
+const BYTES = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte"] as const;
+
+/** A size in the largest fitting unit; 1 kB is 1,000 bytes. */
+export function shownBytes(bytes: number): string {
+  const step = Math.min(BYTES.length - 1, Math.max(0, Math.floor(Math.log10(Math.max(bytes, 1)) / 3)));
+  return new Intl.NumberFormat(language, { style: "unit", unit: BYTES[step], unitDisplay: "short", maximumSignificantDigits: 3 }).format(bytes / 1_000 ** step);
+}
+
 const UTC_CLOCK = /(?<![\d-])(\d\d):(\d\d):(\d\d)(?:\.\d+)?(?![\d:])/g;
 
 /** A sentence of the node, whose times of day are UTC, with the times of the viewer's zone. */

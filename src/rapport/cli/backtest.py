@@ -23,6 +23,7 @@ from rapport.cli.output import (
     stdout,
     write_json,
 )
+from rapport.kernel.progress import Progress, wants_progress_lines, write_progress
 
 if TYPE_CHECKING:
     from rapport.cli.backtest_run import BacktestRequest, PreparedBacktest
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from rapport.pipeline.drawing.calendar import Calendar
 
 _EXPLAINED = 3
+_STEP = 10_000
+"""Readings between two lines of progress when nobody knows how many there are."""
 _SHOWN_PROBLEMS = 20
 
 
@@ -157,7 +160,12 @@ def _print_summary(result: BackTest | SweepResult, request: BacktestRequest) -> 
 
 @contextmanager
 def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; `total` None: nobody knows how much there is."""
+    """A bar on a terminal, or lines for a parent process that reads them; `total` None: nobody
+    knows how much there is.
+    """
+    if wants_progress_lines():
+        yield _ProgressLines(total).update
+        return
     console = stderr()
     if not console.is_terminal:
         yield lambda _done: None
@@ -186,6 +194,20 @@ def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+class _ProgressLines:
+    """Writes a line for each hundredth of the work."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total, self._next = total, 0
+        self._step = max(1, (total or _STEP * 100) // 100)
+
+    def update(self, done: int) -> None:
+        """Notes how much is done."""
+        if done >= self._next:
+            write_progress(Progress(done=done, total=self._total))
+            self._next = done + self._step
 
 
 def _short(number: float) -> str:

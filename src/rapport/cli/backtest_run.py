@@ -20,6 +20,7 @@ from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
 from rapport.core.errors import Corrupt, InvalidInput, Problem, Unsupported
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.progress import Progress, wants_progress_lines, write_progress
 from rapport.pipeline.backtest.contenders import Contender, choose, opponents, with_text
 from rapport.pipeline.backtest.contest import BackTestRequest, BackTestRun, make, version_of
 from rapport.pipeline.backtest.execution import (
@@ -208,6 +209,8 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
             page = spark.sparkContext.uiWebUrl if settings.ui_port else None
             if page:
                 print_note(f"Spark's own page: {page}")
+                if wants_progress_lines():
+                    write_progress(Progress(spark_ui=page))
 
             def there(work: BackTestWork) -> BackTestFound:
                 with progress_bar("back-test on Spark", total) as progress:

@@ -37,6 +37,7 @@ from rapport.mediation.reader import MediationReader
 from rapport.node.context_broker import NodeContext
 from rapport.node.health import watch_node
 from rapport.node.history import History
+from rapport.node.history_runs import HistoryRuns
 from rapport.node.intake import EventIntake
 from rapport.node.interpretations import NodeInterpretations
 from rapport.node.links import Links
@@ -141,6 +142,15 @@ class Node:
         """The node's part in ensembles; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
         self.things, self.rates = Things(parts.channels, parts.clock), Rates(parts.channels)
+        self.history_runs = HistoryRuns(
+            parts.site.data_directory / "history",
+            parts.site.directory,
+            parts.clock,
+            check_policy=self.policies.life.policy,
+            recordings=self._recordings,
+            environment={"RAPPORT_DATA": str(parts.site.data_directory.resolve())},
+        )
+        """Back-tests and reports that people start."""
         parts.communication.follow_reloads(partial(self.reload, by="another engine"))
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""
@@ -175,6 +185,8 @@ class Node:
                 self._tasks.start(name, run)
         await self.people.open()
         await self.services.open()
+        await self.history_runs.open()
+        self._tasks.start("history.runs", self.history_runs.run)
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self.policy.run)
@@ -250,6 +262,10 @@ class Node:
         return NodeIdentity(
             site=site.name, node=self.links.node, directory=directory_digest(site.directory)
         )
+
+    def _recordings(self) -> dict[str, str]:
+        sources = self.policy.ontology.sources.values()
+        return {one.name: one.events for one in sources if one.events}
 
     async def reload(self, *, by: str = "") -> SiteReloaded:
         """Reloads the site's files, all or nothing; see SiteReload."""

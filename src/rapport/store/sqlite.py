@@ -29,6 +29,8 @@ from rapport.store.base import (
 )
 from rapport.store.files import disk_error
 
+SQLITE_VERSION = sqlite3.sqlite_version
+
 _log = get_logger(__name__)
 T = TypeVar("T")
 

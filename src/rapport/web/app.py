@@ -30,6 +30,7 @@ from rapport.web.api import (
     explain,
     explore,
     federation,
+    history,
     interpretations,
     ledger,
     live,
@@ -39,6 +40,7 @@ from rapport.web.api import (
     policies,
     policy_editor,
     service,
+    site,
     sources,
     things,
 )
@@ -191,6 +193,18 @@ ROUTES = (
     new_sources.list_added_sources,
     new_sources.add_source,
     new_sources.take_source_back,
+    site.show_site,
+    site.check_files,
+    site.show_access,
+    site.list_files,
+    site.show_file,
+    site.show_log,
+    site.examine,
+    history.list_runs,
+    history.start_run,
+    history.show_run,
+    history.show_report,
+    history.cancel_run,
 )
 
 

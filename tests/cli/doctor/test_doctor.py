@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rapport.cli.doctor import examine_site, measure_syncs
 from rapport.cli.main import run
 from rapport.kernel.clock import SystemClock
+from rapport.site.doctor import examine_site, measure_syncs
 from support.servers.nats import NatsServer, nats_address, nats_prefix, nats_server
 from support.servers.ports import free_port
 from support.servers.postgres import PostgresAddress, postgres, postgres_server

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.cli.doctor import examine_site
+from rapport.site.doctor import examine_site
 from support.processes.node import NodeProcess
 from support.servers.ports import free_port
 

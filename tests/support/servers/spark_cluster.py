@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from rapport.core.errors import Unavailable
-from rapport.pipeline.session import find_java, java_home
+from rapport.kernel.java import find_java, java_home
 
 _START_SECONDS, _END_SECONDS = 90, 20
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
