@@ -102,3 +102,12 @@ def test_a_running_node_is_shown_its_log_is_read_and_it_is_stopped(
     assert all({"event", "level", "timestamp"} <= set(entry) for entry in entries)
     log = site / ".rapport" / "node.log"
     assert not log.exists() or log.stat().st_mode & 0o077 == 0
+
+
+def test_commands_find_the_node_of_their_site_whatever_its_port(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with NodeProcess(site) as node:
+        node.start()  # on a free port, not that of the site
+        assert run(["publish", "notes", '{"text": "hello"}', "--site", str(site)]) == 0
+        assert "published" in capsys.readouterr().out

@@ -73,6 +73,11 @@ def test_the_fold_reads_back_until_it_has_seen_the_whole_log(tmp_path: Path) -> 
         assert [one.id for one in found.things] == ["f0", "f1", "f2", "f3"]
         rate = await Rates(node.channels).rate("events", clock.now_ms(), 5)
         assert rate.minutes == [0, 0, 1, 2, 3]
+        rates, other = Rates(node.channels), make_event(source="h", id="r", type="hut.rain", time=0)
+        await events.append([other])
+        typed = await rates.rate("events", clock.now_ms(), 5, of_type="freezer.temperature")
+        assert typed.minutes == [0, 0, 1, 2, 3]
+        assert (await rates.rate("events", clock.now_ms(), 5)).minutes == [0, 0, 1, 2, 4]
         scan = ReadingScan("freezer.temperature", "f1", since=0, until=2**60)
         assert await scan.read(events)
         assert [id for _time, _position, id, _value in sorted(scan.found)] == ["e2-1", "e3-1"]

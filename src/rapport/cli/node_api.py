@@ -13,7 +13,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -34,6 +34,7 @@ from rapport.core.errors import (
 )
 from rapport.core.urls import address_parts, without_password
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.files import make_private_directory, write_atomically
 from rapport.kernel.node_identity import NodeIdentity, directory_digest, read_node_id
 from rapport.kernel.settings import NodeSettings, load_settings, read_secret
 from rapport.kernel.toml import TomlFile
@@ -75,6 +76,56 @@ def _one_line(token: str, place: str) -> str:
     return token
 
 
+PROCESS_FILE = "node.json"
+
+
+class NodeProcess(msgspec.Struct, frozen=True):
+    """A running node, as it describes itself to commands on its machine."""
+
+    pid: int
+    url: str
+    data: str = ""
+    """The node's data directory, absolute; empty from nodes of former releases."""
+
+    def write(self, *directories: Path) -> None:
+        """Stores it in each directory; the first, the node's own, must be writable."""
+        for number, directory in enumerate(directories):
+            with suppress(OSError) if number else nullcontext():
+                make_private_directory(directory)
+                write_atomically(directory / PROCESS_FILE, msgspec.json.encode(self))
+
+    def remove(self, *directories: Path) -> None:
+        """Removes it where it is still this node's."""
+        for directory in directories:
+            if NodeProcess.read(directory) == self:
+                (directory / PROCESS_FILE).unlink(missing_ok=True)
+
+    @staticmethod
+    def read(data: Path) -> NodeProcess | None:
+        """The process that wrote it, whether it runs or not; None if there is no readable file."""
+        try:
+            return msgspec.json.decode((data / PROCESS_FILE).read_bytes(), type=NodeProcess)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process with this number runs."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return not _is_zombie(self.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
 class NodeRefusal(InvalidInput):
     """What a node refused, with every problem at its place."""
 
@@ -111,8 +162,11 @@ class Remote:
         self._opener = _opener(url)
 
     @staticmethod
-    def of_site(directory: Path, url: str | None, token_file: Path | None = None) -> Remote:
-        """The node that the site's settings speak of, or the one at `url`.
+    def of_site(
+        directory: Path, url: str | None, token_file: Path | None = None, data: str | None = None
+    ) -> Remote:
+        """The node of the site that runs on this machine, whatever its port, else the one that the
+        site's settings speak of; or the one at `url`. `data` is where it keeps its data.
 
         The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own, which is
         sent to no other host. With a `url` and outside of any site none is needed. Without `url`
@@ -121,15 +175,19 @@ class Remote:
         if url and directory == Path() and not (directory / "site.toml").exists():
             return Remote(url, read_token(token_file))
         file = TomlFile.load(directory / "site.toml")
-        settings = load_settings(file.section("node"), flags={})
+        settings = load_settings(file.section("node"), flags={"data": data})
         token = read_token(token_file)
         if not token and settings.token_file and _is_own_host(url, settings):
             secret = read_secret(f"file:{settings.token_file}", directory)
             token = _one_line(secret, settings.token_file)
         if url:
             return Remote(url, token)
-        expected = expected_identity(directory, file, settings)
         address = settings.public_url or settings.local_url()
+        process = NodeProcess.read(directory / settings.data)
+        if process is not None and process.is_alive:
+            address = process.url
+            settings = msgspec.structs.replace(settings, data=process.data or settings.data)
+        expected = expected_identity(directory, file, settings)
         return Remote(address, token, site=directory, expected=expected)
 
     def verify(self) -> None:
@@ -375,9 +433,9 @@ class Where:
         """Of the site."""
         return site_directory(self.site)
 
-    def remote(self) -> Remote:
+    def remote(self, data: str | None = None) -> Remote:
         """The API of the node; raises SiteError when the site's settings cannot be read."""
-        return Remote.of_site(self.directory, self.url, self.token_file)
+        return Remote.of_site(self.directory, self.url, self.token_file, data)
 
 
 HERE = Where()

@@ -24,12 +24,12 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
-from rapport.cli.node_api import HERE, Remote, Where, expected_identity
+from rapport.cli.node_api import HERE, NodeProcess, Remote, Where, expected_identity
 from rapport.cli.output import print_line, print_note, show_problem, write_json
 from rapport.core.errors import Conflict, RapportError, Unavailable
 from rapport.core.urls import is_loopback
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.files import make_private_directory, write_atomically
+from rapport.kernel.files import make_private_directory
 from rapport.kernel.settings import NodeSettings, load_settings
 from rapport.kernel.tasks import pinned_to_cpu
 from rapport.kernel.telemetry import LOG_FILE, configure_logs
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rapport.kernel.settings import NodeSettings
     from rapport.site.site import Site
 
-PROCESS_FILE = "node.json"
 _STOP_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 Level = Literal["debug", "info", "warning", "error", "critical"]
@@ -48,50 +47,9 @@ DataOption = Annotated[
 ]
 
 
-class NodeProcess(msgspec.Struct, frozen=True):
-    """A running node, as it describes itself to commands on its machine."""
-
-    pid: int
-    url: str
-    data: str = ""
-    """The node's data directory, absolute; empty from nodes of former releases."""
-
-    def write(self, *directories: Path) -> None:
-        """Stores it in each directory; the first, the node's own, must be writable."""
-        for number, directory in enumerate(directories):
-            with suppress(OSError) if number else nullcontext():
-                make_private_directory(directory)
-                write_atomically(directory / PROCESS_FILE, msgspec.json.encode(self))
-
-    def remove(self, *directories: Path) -> None:
-        """Removes it where it is still this node's."""
-        for directory in directories:
-            if NodeProcess.read(directory) == self:
-                (directory / PROCESS_FILE).unlink(missing_ok=True)
-
-    @staticmethod
-    def read(data: Path) -> NodeProcess | None:
-        """The process that wrote it, whether it runs or not; None if there is no readable file."""
-        try:
-            return msgspec.json.decode((data / PROCESS_FILE).read_bytes(), type=NodeProcess)
-        except (OSError, msgspec.MsgspecError):
-            return None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether a process with this number runs."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return not _is_zombie(self.pid)
-
-
 def status(*, json: JsonOption = False, data: DataOption = None, where: Where = HERE) -> int:
     """Show whether the site's node runs, and what is wrong with it; 0 if it is ready."""
-    remote = _remote(where, data)
+    remote = where.remote(data)
     try:
         identity, state = remote.identity(), _readiness(remote)
     except Unavailable as error:
@@ -177,16 +135,6 @@ def logs(
                 _show(line, as_json=json)
 
 
-def _remote(where: Where, data: str | None) -> Remote:
-    """The node at --url, else the one that runs here, whatever its port, else at the site's."""
-    if where.url is None and (where.directory / "site.toml").exists():
-        _file, settings = _settings(where.directory, data)
-        process = _running(where.directory, settings)
-        if process is not None:
-            return Remote.of_site(where.directory, process.url, where.token_file)
-    return where.remote()
-
-
 def _running(directory: Path, settings: NodeSettings) -> NodeProcess | None:
     """The node of the site that runs on this machine."""
     process = NodeProcess.read(directory / settings.data)
@@ -206,12 +154,6 @@ def _readiness(remote: Remote) -> dict[str, Any]:
             raise
         found = {"status": "not ready", "reasons": [error.message]}
     return found
-
-
-def _is_zombie(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return False
 
 
 def _lines(text: bytes) -> list[dict[str, Any]]:

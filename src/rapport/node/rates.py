@@ -1,19 +1,24 @@
 """How many events a channel took per minute, found in its log. [CN-4]
 
-The boundaries of past minutes never change, so each is searched for once. Nothing is counted while
-nobody looks.
+Past minutes never change, so each is searched for, and counted by type, once. Nothing is counted
+while nobody looks.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 
-from rapport.channel.channel import Channel, Channels
+from rapport.channel.channel import Channel, Channels, pages_of
 
+_Key = TypeVar("_Key")
 MINUTE_MS = 60_000
 _MOST_KEPT = 4_096
+_MOST_READ = 20_000
+"""Events that one request reads for their types; it counts the newest minutes first."""
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +35,13 @@ class Rates:
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         self._edges: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._typed: OrderedDict[tuple[str, str, int, int], int] = OrderedDict()
+        """By channel, type and the positions between which they stand."""
 
-    async def rate(self, name: str, now_ms: int, minutes: int = 60) -> Rate:
-        """The last minutes of a channel."""
+    async def rate(self, name: str, now_ms: int, minutes: int = 60, *, of_type: str = "") -> Rate:
+        """The last minutes of a channel; `of_type`: only events of this type, as far back as one
+        request may read, and all events before.
+        """
         channel = self._channels.channel(name)
         this = now_ms - now_ms % MINUTE_MS
         begin = this - (minutes - 1) * MINUTE_MS
@@ -40,7 +49,16 @@ class Rates:
         edges = [await self._edge(channel, begin, 0, last)]
         for number in range(1, minutes):
             edges.append(await self._edge(channel, begin + number * MINUTE_MS, edges[-1], last))
-        counts = [after - before for before, after in zip(edges, [*edges[1:], last], strict=True)]
+        spans = list(pairwise([*edges, last]))
+        counts = [after - before for before, after in spans]
+        left = _MOST_READ
+        for number in reversed(range(minutes if of_type else 0)):
+            key = (name, of_type, *spans[number])
+            if key not in self._typed:
+                if (left := left - counts[number]) < 0:
+                    break
+                _keep(self._typed, key, await _count(channel, of_type, *spans[number]))
+            counts[number] = self._typed[key]
         return Rate(channel=name, since=begin, minutes=counts)
 
     async def _edge(self, channel: Channel, at_ms: int, low: int, high: int) -> int:
@@ -56,7 +74,19 @@ class Rates:
                 low = min(max(found[0].position, middle), high - 1)
             else:
                 high = middle
-        self._edges[channel.name, at_ms] = low
-        while len(self._edges) > _MOST_KEPT:
-            self._edges.popitem(last=False)
+        _keep(self._edges, (channel.name, at_ms), low)
         return low
+
+
+async def _count(channel: Channel, type: str, after: int, last: int) -> int:
+    found = 0
+    if after < last:
+        async for page in pages_of(channel, after, limit=last - after, last=last):
+            found += sum(stored.event.type == type for stored in page)
+    return found
+
+
+def _keep(kept: OrderedDict[_Key, int], key: _Key, value: int) -> None:
+    kept[key] = value
+    while len(kept) > _MOST_KEPT:
+        kept.popitem(last=False)

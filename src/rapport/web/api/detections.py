@@ -12,6 +12,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from rapport.core.detection import DETECTED
 from rapport.core.errors import UnknownName
 from rapport.node.found_situations import (
     FoundPage,
@@ -30,7 +31,8 @@ from rapport.web.endpoint import (
 from rapport.web.endpoint_docs import DOC, EndpointDoc
 
 _DETECTIONS = "detections"
-_RATED = ("events", "detections", "quarantine")
+_RATED = {"events": "", "detections": DETECTED, "quarantine": ""}
+"""Channels that people look at, with the type of event that they mean where there are several."""
 Limit = Annotated[int, QueryParameter(ge=1, le=500)]
 
 
@@ -93,8 +95,8 @@ async def show_rates(
     """
     identity = require_any_right(request, node, "rates")
     rates: list[Rate] = [
-        await node.rates.rate(name, node.clock.now_ms(), minutes)
-        for name in _RATED
+        await node.rates.rate(name, node.clock.now_ms(), minutes, of_type=of_type)
+        for name, of_type in _RATED.items()
         if node.rights.allows(identity, "subscribe", name)
     ]
     return json_response(RateList(rates))

@@ -49,7 +49,6 @@ class SiteFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     readings: int
     """In the channel of canonical events."""
-    detections: int
     quarantined: int
     behind: int
     """Events that wait for the policies."""
@@ -136,14 +135,9 @@ async def show_site(request: Request[Any, Any, Any], node: NodeDependency) -> Re
 
 def _figures(node: Node) -> SiteFigures:
     load = node.load.report()
-    last = {
-        name: node.channels.channel(name).last_position()
-        for name in ("events", "detections", "quarantine")
-    }
     return SiteFigures(
-        readings=last["events"],
-        detections=last["detections"],
-        quarantined=last["quarantine"],
+        readings=node.channels.channel("events").last_position(),
+        quarantined=node.channels.channel("quarantine").last_position(),
         behind=load.behind,
         busy=load.busy,
         waiting=sum(one.waiting for one in node.outputs.status()),
