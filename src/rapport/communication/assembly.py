@@ -210,7 +210,7 @@ class Assembly:
 
     def _build_directory(self, declared: CommunicationConfig) -> None:
         options, clock = self._options, self._clock
-        site = SiteDirectory(declared.peers, declared.collectives)
+        site = SiteDirectory(declared.peers, declared.collectives, declared.zone)
         self.directory = StoredDirectory(site, self._records, site=options.site)
         self._known: PeerDirectory = self.directory
         if options.callbacks != NO_CALLBACKS:
@@ -372,7 +372,7 @@ class Assembly:
             self._sending |= {name: declared.sending[name]} if name in declared.sending else {}
             await self.outputs.use(self._sealed(adapter))
         self._zone = declared.zone
-        directory = SiteDirectory(declared.peers, declared.collectives)
+        directory = SiteDirectory(declared.peers, declared.collectives, declared.zone)
         is_logged = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
             changes = await self.people.use_file(directory, by=by, is_logged=is_logged)

@@ -130,6 +130,7 @@ ROUTES = (
     directory.list_collectives,
     directory.show_collective,
     directory.list_members,
+    directory.show_duty,
     directory.put_collective,
     directory.remove_collective,
     directory.move_members,
