@@ -307,6 +307,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/collectives/{collective}/duty": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who of a collective with a roster is on duty at one time and until another, by default two weeks from now
+         * @description Who of a collective with a roster is on duty at one time and until another, by default two
+         *     weeks from now.
+         */
+        get: operations["CollectivesDutyShowDuty"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/collectives/{collective}/members": {
         parameters: {
             query?: never;
@@ -2838,6 +2859,26 @@ export interface components {
             /** @enum {unknown} */
             change: "drop";
             name: string;
+        };
+        /**
+         * DutyPlan
+         * @description The duty of a group as people see it.
+         */
+        DutyPlan: {
+            group: string;
+            next_change: number | null;
+            on_duty: string[];
+            spans: components["schemas"]["DutySpan"][];
+            zone: string;
+        };
+        /**
+         * DutySpan
+         * @description Who is on duty from `start` until `end` (ms UTC), sorted; empty = nobody.
+         */
+        DutySpan: {
+            end: number;
+            people: string[];
+            start: number;
         };
         /**
          * Enumeration
@@ -5462,6 +5503,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    CollectivesDutyShowDuty: {
+        parameters: {
+            query?: {
+                from?: string;
+                to?: string;
+            };
+            header?: never;
+            path: {
+                collective: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Who of a collective with a roster is on duty at one time and until another, by default two weeks from now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DutyPlan"];
                 };
             };
             400: components["responses"]["Problem"];
