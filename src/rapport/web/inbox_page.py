@@ -5,6 +5,7 @@ The page is plain HTML that works without a script (`static/inbox.html`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -13,8 +14,10 @@ import msgspec
 from rapport.communication.ledger import IN_INBOX, Ledger, Question, is_there
 from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.communication.links import name_in_link
+from rapport.communication.texts import DEFAULT_READER, TextReader
 from rapport.core.event import content_id
 from rapport.kernel.tasks import run_blocking
+from rapport.web.page_texts import translated
 from rapport.web.pages import render
 
 MOST_WAITING = 200
@@ -127,24 +130,33 @@ _NOTES = {
 }
 
 
-def login_page(why: str = "") -> str:
+def login_page(why: str = "", language: str = "en") -> str:
     """The login page; `why` is one of the known reasons, others show no note."""
-    return render("inbox_login.html", title="Inbox", note=_WHY.get(why, ""))
+    note = translated(language, _WHY.get(why, ""))
+    reader = TextReader(language=language)
+    return render("inbox_login.html", reader, title=translated(language, "Inbox"), note=note)
 
 
 def inbox_page(
-    view: InboxView, form: str, *, zone: str = "UTC", note: str = "", may_leave: bool = True
+    view: InboxView,
+    form: str,
+    *,
+    reader: TextReader = DEFAULT_READER,
+    note: str = "",
+    may_leave: bool = True,
 ) -> str:
-    """The inbox; `form` is the form token, `zone` whose clock the person reads, `may_leave` whether
-    there is a session to end.
+    """The inbox for a reader; `form` is the form token, `may_leave` whether there is a session to
+    end.
     """
     return render(
         "inbox.html",
+        reader,
         view=view,
+        waiting_groups=group_repeats(view.waiting),
+        notice_groups=group_repeats(view.notices),
         form=form,
-        zone=zone,
-        count=_count(view),
-        note=_NOTES.get(note, ""),
+        count=_count(view, reader.language),
+        note=translated(reader.language, _NOTES.get(note, "")),
         may_leave=may_leave,
         blank=MessageRow(message=""),
         results=_RESULTS,
@@ -156,13 +168,31 @@ def inbox_path(peer: str, link: str = "") -> str:
     return f"/inbox/{name_in_link(peer)}" + (f"/{quote(link, safe='')}" if link else "")
 
 
-def _count(view: InboxView) -> str:
+def group_repeats(rows: Sequence[MessageRow]) -> list[list[MessageRow]]:
+    """Messages of one conversation together, and those of a policy that say the same; each group
+    stands where its first message does.
+    """
+    groups: list[list[MessageRow]] = []
+    by_key: dict[tuple[str, str, str], list[MessageRow]] = {}
+    for row in rows:
+        keys = [("conversation", row.conversation, "")] if row.conversation else []
+        keys += [("policy", row.policy, row.text)] if row.policy else []
+        group = next((by_key[key] for key in keys if key in by_key), None)
+        if group is None:
+            group = []
+            groups.append(group)
+        group.append(row)
+        by_key |= {key: group for key in keys if key not in by_key}
+    return groups
+
+
+def _count(view: InboxView, language: str) -> str:
     number = len(view.waiting) + view.more
     if not number:
-        return "nothing waits for you"
-    return f"{number} message{'s' if number > 1 else ''} waiting" + (
-        f", {len(view.waiting)} shown" if view.more else ""
-    )
+        return translated(language, "nothing waits for you")
+    text = "{n} messages waiting" if number > 1 else "{n} message waiting"
+    shown = f", {translated(language, '{n} shown', n=len(view.waiting))}" if view.more else ""
+    return translated(language, text, n=number) + shown
 
 
 _RESULTS = {
