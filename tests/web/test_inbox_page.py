@@ -227,3 +227,6 @@ def test_a_group_shows_its_newest_message_and_how_many_came_before():
     assert 'data-message="m0"' in before
     assert 'data-message="m1"' in after.partition("</details>")[0]
     assert 'data-message="m2"' in after.partition("</details>")[2]
+    assert " open>" not in page
+    waiting[1].urgent = True  # never behind a message that is not
+    assert " open>" in inbox_page(InboxView(peer="ana", waiting=waiting), "form")

@@ -164,6 +164,7 @@ ROUTES = (
     explain.why,
     explain.why_not,
     service.static,
+    service.inbox_manifest,
     console.show_console,
     console.show_console_page,
     console.give_file,

@@ -505,7 +505,7 @@ async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str
         return _to_login("link" if link else "session")
     view, form = await inboxes.look(peer), inboxes.form_of(visitor)
     reader = await inboxes.node.reader_of(peer)
-    page = inbox_page(view, form, reader=reader, note=note, may_leave=not visitor.by_link)
+    page = inbox_page(view, form, reader=reader, note=note, link=link)
     cookie = await inboxes.renewed(visitor)
     return Response(page, media_type=_HTML, headers={"Set-Cookie": cookie} if cookie else {})
 

@@ -5,6 +5,7 @@ The page is plain HTML that works without a script (`static/inbox.html`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
@@ -26,6 +27,9 @@ MOST_DECIDED = 8
 NOTICE_FOR_MS = 7 * 86_400_000
 DECIDED_FOR_MS = 24 * 3_600_000
 _LOOK_BACK = 300
+_INBOX_PATH = re.compile(
+    r"(?i)/inbox(?:/(?!(?:\.|%2e){1,2}(?:/|\Z))[\w.~%-]{1,300}){0,2}", re.ASCII
+)
 
 
 class DecidedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +138,8 @@ def login_page(why: str = "", language: str = "en") -> str:
     """The login page; `why` is one of the known reasons, others show no note."""
     note = translated(language, _WHY.get(why, ""))
     reader = TextReader(language=language)
-    return render("inbox_login.html", reader, title=translated(language, "Inbox"), note=note)
+    title = translated(language, "Inbox")
+    return render("inbox_login.html", reader, title=title, note=note, path="/inbox")
 
 
 def inbox_page(
@@ -143,10 +148,10 @@ def inbox_page(
     *,
     reader: TextReader = DEFAULT_READER,
     note: str = "",
-    may_leave: bool = True,
+    link: str = "",
 ) -> str:
-    """The inbox for a reader; `form` is the form token, `may_leave` whether there is a session to
-    end.
+    """The inbox for a reader; `form` is the form token, `link` the signed link that opened it;
+    empty = by a session.
     """
     return render(
         "inbox.html",
@@ -157,9 +162,49 @@ def inbox_page(
         form=form,
         count=_count(view, reader.language),
         note=translated(reader.language, _NOTES.get(note, "")),
-        may_leave=may_leave,
+        path=inbox_path(view.peer, link),
+        may_leave=not link,
         blank=MessageRow(message=""),
         results=_RESULTS,
+    )
+
+
+class AppIcon(msgspec.Struct, frozen=True):
+    """An icon of an installed inbox."""
+
+    src: str
+    sizes: str
+    type: str = "image/png"
+
+
+class AppManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The web app manifest of an inbox."""
+
+    id: str
+    name: str
+    short_name: str
+    lang: str
+    start_url: str
+    scope: str = "/inbox"
+    display: str = "standalone"
+    background_color: str = "#f7f7f5"
+    theme_color: str = "#0b6e6e"
+    icons: tuple[AppIcon, ...] = tuple(
+        AppIcon(f"/static/icon-{size}.png", f"{size}x{size}") for size in (192, 512)
+    )
+
+
+def app_manifest(start: str, language: str) -> AppManifest:
+    """The manifest of the inbox at a path; of the login page for anything else."""
+    path = start if _INBOX_PATH.fullmatch(start) else "/inbox"
+    name = translated(language, "Inbox")
+    return AppManifest(
+        # A new link of the same person is the same app.
+        id="/".join(path.split("/")[:3]),
+        name=f"{name} · Rapport",
+        short_name=name,
+        lang=language,
+        start_url=path,
     )
 
 

@@ -31,7 +31,12 @@ _STATIC = Path(__file__).parent / "static"
 _SERVED = {
     "rapport.css": "text/css",
     "inbox.js": "text/javascript",
+    "inbox-worker.js": "text/javascript",
+    "offline.html": "text/html",
+    "icon-192.png": "image/png",
+    "icon-512.png": "image/png",
 }
+SERVICE_WORKER = "inbox-worker.js"
 
 
 def render(name: str, reader: TextReader = DEFAULT_READER, **values: Any) -> str:

@@ -161,10 +161,10 @@ def answered_page(
     """The page after an answer."""
     t = partial(translated, reader.language)
     recorded = "is recorded" if is_new else "was recorded already"
-    said = t(f"Your answer “{{answer}}” {recorded}.", answer=t(_SAID.get(answer, answer)))
+    sentence = t(f"Your answer “{{answer}}” {recorded}.", answer=t(_SAID.get(answer, answer)))
     if row.state == CLOSED and row.answered_by not in ("", peer):
-        said += " " + t("{name} took care of it before.", name=row.answered_by)
-    return render("answered.html", reader, title=t("Thank you"), peer=peer, said=said, row=row)
+        sentence += " " + t("{name} took care of it before.", name=row.answered_by)
+    return render("answered.html", reader, title=t("Thank you"), peer=peer, said=sentence, row=row)
 
 
 def _note(row: MessageRow, peer: str, own: LedgerRow | None, reader: TextReader) -> str:

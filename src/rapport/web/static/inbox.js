@@ -23,7 +23,7 @@ async function refresh() {
     fresh.replaceWith(old);
   }
   const open = new Set([...document.querySelectorAll("details[open]")].map((one) => one.dataset.group));
-  for (const one of page.querySelectorAll("details")) one.open = open.has(one.dataset.group);
+  for (const one of page.querySelectorAll("details")) one.open ||= open.has(one.dataset.group);
   for (const id of ["waiting", "notices", "decided"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
   status.textContent = page.getElementById("status").textContent;
   main.querySelector(".note")?.remove();
@@ -78,3 +78,6 @@ function connect() {
 }
 
 connect();
+
+// Only HTTPS and this machine have service workers; without one the page works all the same.
+navigator.serviceWorker?.register("/static/inbox-worker.js", { scope: "/inbox" }).catch((fault) => console.info(fault.message));
