@@ -687,6 +687,8 @@ class DeliveryRunner:
     def _note_shortage(
         self, context: DeliveryContext, receiver: Identifier, found: DutyLookup
     ) -> None:
+        if context.record.routed:  # the ledger has no line for it
+            _log.warning("roster", message=context.record.message, reason=found.shortage)
         note = LedgerNote(state="escalated", reason=found.shortage, receiver=str(receiver))
         self._note(context, note)
 
