@@ -105,9 +105,12 @@ def test_a_running_node_is_shown_its_log_is_read_and_it_is_stopped(
 
 
 def test_commands_find_the_node_of_their_site_whatever_its_port(
-    site: Path, capsys: pytest.CaptureFixture[str]
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    note = {"specversion": "1.0", "id": "1", "source": "me", "type": "note", "data": {}}
+    (tmp_path / "notes.jsonl").write_text(json.dumps(note))
+    notes = ["publish", str(tmp_path / "notes.jsonl"), "--channel", "notes"]
     with NodeProcess(site) as node:
         node.start()  # on a free port, not that of the site
-        assert run(["publish", "notes", '{"text": "hello"}', "--site", str(site)]) == 0
+        assert run([*notes, "--site", str(site)]) == 0
         assert "published" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.directory import PEOPLE_CHANGED, DirectoryChanges, StoredDirectory
+from rapport.communication.duty import Roster, Shift
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
 from rapport.core.message import Identifier
@@ -321,5 +322,66 @@ def test_a_change_whose_caller_goes_away_is_done_wholly(people: People) -> None:
         assert people.touched == ["ben"]
         assert [said["change"] for said in await people.log()] == ["added", "removed"]
         await people.changes.put_peer("cy", {"addresses": "mail:cy@example.org"}, by="boss")
+
+    asyncio.run(scenario())
+
+
+NIGHTS = {"roster": [{"person": "ana", "hours": "20:00-08:00"}], "zone": "Europe/Vienna"}
+
+
+def test_a_stored_group_has_a_roster_of_its_members(people: People) -> None:
+    async def scenario() -> None:
+        with pytest.raises(SiteError) as caught:
+            await people.changes.put_collective("night", NIGHTS, by="boss")
+        assert [one.code for one in caught.value.problems] == ["collective.not_a_member"]
+        warnings = await people.changes.put_collective("night", NIGHTS, ["ana"], by="boss")
+        assert [one.code for one in warnings] == ["collective.roster_gap"]
+        assert people.directory.show_collective("night").settings == NIGHTS
+        roster = People(people.channels).directory.roster_of("night")  # as after a restart
+        assert (roster.zone, [each.person for each in roster.shifts]) == ("Europe/Vienna", ["ana"])
+        with pytest.raises(UnknownName, match="there is no roster"):
+            people.directory.roster_of("guards")
+
+    asyncio.run(scenario())
+
+
+def test_nobody_leaves_a_group_who_has_shifts_in_it(people: People) -> None:
+    async def scenario() -> None:
+        await people.changes.put_peer("ben", {"addresses": "inbox:"}, by="boss")
+        shifts = {"roster": [{"person": "ben"}]}
+        await people.changes.put_collective("night", shifts, ["ana", "ben"], by="boss")
+        with pytest.raises(Conflict, match="has shifts in 'night'"):
+            await people.changes.leave("night", ["ben"], by="boss")
+        with pytest.raises(Conflict, match="has shifts in 'night'"):
+            await people.changes.remove_peer("ben", by="boss")
+        await people.changes.put_collective("night", {}, by="boss")
+        assert await people.changes.leave("night", ["ben"], by="boss") == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_stored_roster_without_a_zone_has_that_of_the_site(people: People) -> None:
+    async def scenario() -> None:
+        await people.changes.put_collective("all", {"roster": [{"person": "ana"}]}, ["ana"], by="x")
+        people.directory.declared = SiteDirectory({}, {}, "Asia/Tokyo")
+        assert people.directory.roster_of("all").zone == "Asia/Tokyo"
+
+    asyncio.run(scenario())
+
+
+def test_a_changed_roster_of_the_site_file_is_a_change_in_the_log(people: People) -> None:
+    async def scenario() -> None:
+        ana = {"ana": Peer(name="ana", addresses=("inbox:",))}
+        roster = Roster(shifts=(Shift(person="ana"),), zone="Europe/Vienna")
+        group = Collective(name="guards", members=("ana",), roster=roster)
+        await people.changes.use_file(SiteDirectory(ana, {"guards": group}), by="reload")
+        (change,) = await people.log()
+        assert change["settings"]["roster"] == [{"person": "ana"}]
+        shown = people.directory.show_collective("guards").settings
+        assert shown == {
+            "delivery": "to-any",
+            "roster": [{"person": "ana"}],
+            "zone": "Europe/Vienna",
+        }
 
     asyncio.run(scenario())

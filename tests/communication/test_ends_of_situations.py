@@ -8,8 +8,10 @@ import pytest
 
 from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.adapters.base import Failed, Sent
+from rapport.communication.duty import Roster, Shift
 from rapport.communication.open_situations import SITUATIONS
 from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.privacy import DaySpan, LocalTimes
 from rapport.core.detection import Acknowledgement, Detection
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
@@ -310,5 +312,31 @@ def test_a_beginning_that_waited_for_the_directory_is_not_sent_after_its_end(fre
         await freezers.pass_time(2 * MINUTE)
         assert sent(freezers) == [("ben", "f1 is fine again")]
         assert freezers.channels.records.find(SITUATIONS) == []
+
+    asyncio.run(scenario())
+
+
+def test_the_end_reaches_the_shift_of_the_end_and_the_one_that_was_notified(freezers):
+    async def scenario():
+        shifts = (
+            Shift(person="ana", when=LocalTimes(hours=(DaySpan(0, 750),))),
+            Shift(person="ben", when=LocalTimes(hours=(DaySpan(750, 1440),))),
+        )
+        freezers.collectives["guards"] = Collective(
+            name="guards", members=("ana", "ben", "lea"), roster=Roster(shifts=shifts)
+        )
+        guards = Identifier("collective", "guards")
+        freezers.actions = {
+            "call duty": Action(phrase="call duty", send_to=guards, text="{F} is too warm"),
+            "tell ben": Action(phrase="tell ben", send_to=guards, text="{F} is fine again"),
+        }
+        await freezers.start()
+        await tell(freezers, detection())
+        assert sent(freezers) == [("ana", "f1 is too warm")]
+        freezers.adapters["mail"].sent.clear()
+        end_ms = NOON + 60 * MINUTE
+        freezers.clock.set_ms(end_ms)
+        await tell(freezers, detection(began=NOON, time=end_ms))
+        assert sorted(sent(freezers)) == [("ana", "f1 is fine again"), ("ben", "f1 is fine again")]
 
     asyncio.run(scenario())

@@ -28,7 +28,7 @@ from rapport.communication.arrival_checks import ArrivalSettings, shape_fault
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.communication.links import answer_link, answer_token
 from rapport.communication.peers import adapter_of, shown_address
-from rapport.communication.texts import fill_template
+from rapport.communication.texts import TextReader, fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
 from rapport.scenarios.mail_server import LocalMailServer
@@ -284,7 +284,7 @@ def test_the_answer_page_has_the_same_tags_whatever_it_shows(peer, text):
             state="closed",
         )
         return (
-            answer_page(peer, row, None, zone="Europe/Vienna"),
+            answer_page(peer, row, None, reader=TextReader("Europe/Vienna")),
             answered_page(peer, row, text, is_new=True),
             answered_page(peer, row, text, is_new=False),
         )

@@ -42,6 +42,7 @@ RULE = '[peers.ana]\naddresses = ["inbox:"]\nzone = "UTC"\n[[peers.ana.privacy]]
 ACTION = PEOPLE + '[actions.x]\ntext = "x"\nsend_to = "collective:volunteers"\n'  # 14 lines
 ONE = '[peers.ana]\naddresses = ["inbox:"]\n'
 GROUP = ONE + '[collectives.c]\nmembers = ["ana"]\ndelivery = '
+DUTY = ONE + '[collectives.c]\nmembers = ["ana"]\nroster = '
 NEXT = ACTION + 'answer_within = "1s"\nescalate_to = '
 
 
@@ -202,6 +203,25 @@ WRONG = [
     (GROUP + '"at-least two"\n', "collective.bad_least", 5, "number"),
     (GROUP + '"to-al-members"\n', "site.unknown_choice", 5, "to-all-members"),
     (GROUP + "3\n", "site.wrong_type", 5, ""),
+    (DUTY + '[{ person = "anna" }]\n', "collective.not_a_member", 5, "ana"),
+    (DUTY + '[{ hours = "08:00-20:00" }]\n', "site.missing_key", 5, "person"),
+    (DUTY + '[{ person = "ana", hour = "8" }]\n', "site.unknown_key", 5, "hours"),
+    (DUTY + '[{ person = "ana", hours = "8-20" }]\n', "peer.bad_quiet", 5, "22:00"),
+    (DUTY + '[{ person = "ana", days = "Mo" }]\n', "privacy.bad_days", 5, "mon-fri"),
+    (DUTY + '[{ person = "ana", dates = "soon" }]\n', "privacy.bad_dates", 5, "2026-08-01"),
+    (
+        DUTY + '[{ person = "ana" }, { person = "ana", instead_of = "an" }]\n',
+        "collective.nobody_to_replace",
+        5,
+        "ana",
+    ),
+    (DUTY + '"ana"\n', "site.wrong_type", 5, "person"),
+    (
+        DUTY + '[{ person = "ana" }]\nzone = "Vienna"\n',
+        "peer.bad_zone",
+        6,
+        "Europe/Vienna",
+    ),
     (ACTION + "least = 0\n", "site.out_of_range", 15, ""),
     (ACTION + 'least = "3"\n', "site.wrong_type", 15, ""),
     (ACTION + 'repeat_every = "10 ms"\n', "action.repeat_too_fast", 15, "2 min"),
@@ -319,6 +339,7 @@ def test_every_rule_gives_faults_or_a_verdict(rules, person, action, now):
 
 DOUBTFUL = [
     (GROUP + '"at-least 2"\n', "collective.least_too_many", 5),
+    (DUTY + '[{ person = "ana", hours = "08:00-20:00" }]\n', "collective.roster_gap", 5),
     (ACTION + "least = 3\n", "action.least_too_many", 15),
     (ACTION + 'answer_within = "1 min"\nrepeat_every = "2 min"\n', "action.repeat_too_late", 16),
     (RULE + '[[peers.ana.privacy]]\ntype = "AD"\n', "privacy.never_reached", 4),
@@ -337,3 +358,17 @@ def test_a_wrong_rule_among_several_is_reported_at_its_own_line(tmp_path):
     text = RULE + 'type = "AD"\n[[peers.ana.privacy]]\ntype = "B"\ndays = "someday"\n'
     _, (problem,) = read(text, tmp_path)
     assert problem.line == 8
+
+
+def test_a_roster_has_the_zone_of_the_group_or_of_the_site(tmp_path):
+    text = DUTY + '[{ person = "ana" }]\n'
+    assert read_well(text, tmp_path).collectives["c"].roster.zone == "UTC"
+    site = '[site]\nzone = "Europe/Vienna"\n'
+    assert read_well(site + text, tmp_path).collectives["c"].roster.zone == "Europe/Vienna"
+    own = read_well(site + text + 'zone = "Asia/Tokyo"\n', tmp_path)
+    assert own.collectives["c"].roster.zone == "Asia/Tokyo"
+
+
+def test_the_gaps_of_a_roster_are_named(tmp_path):
+    _, (problem,) = read(DUTY + '[{ person = "ana", days = "mon-fri" }]\n', tmp_path)
+    assert problem.message == "nobody is on duty from Sat 00:00 to Mon 00:00"

@@ -153,6 +153,7 @@ def test_no_endpoint_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_n
     known_open = {
         ("GET", "/"),
         ("GET", "/static/x"),
+        ("GET", "/static/inbox.webmanifest"),
         ("GET", "/console"),
         ("GET", "/console/x"),
         ("GET", "/console-files/x"),

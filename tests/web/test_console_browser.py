@@ -58,6 +58,7 @@ PAGES = (
     "people/person",
     "people/person/ana",
     "people/group",
+    "people/group/watch",
     "sources",
     "explore",
     "explore?channel=raw.freezers&query=data.temperature > -12&range=own",
@@ -69,6 +70,10 @@ PAGES = (
     "history",
     "site",
 )
+ROSTER = [
+    {"person": "ana", "days": "mon-fri", "hours": "08:00-20:00"},
+    {"person": "vera", "days": "mon-fri", "hours": "20:00-08:00"},
+]
 
 
 class Console:
@@ -135,6 +140,8 @@ async def open_console(loop: BackgroundLoop, stack: AsyncExitStack, directory: P
         ("freezers", bad),
     ):
         assert (await api.call("POST", f"/sources/{source}", body, bearer)).status == 200
+    roster = {"zone": "Europe/Vienna", "roster": ROSTER}
+    await node.people.put_collective("watch", roster, ["ana", "vera"], by="test")
     await node.channels.channel("detections").wait_after(0, timeout_ms=20_000)
     browser = await stack.enter_async_context(opened_browser())
     return Console(loop, api, browser, links)
@@ -479,6 +486,42 @@ def test_a_coordinator_adds_people_sends_a_drill_watches_the_answer_and_closes_i
             await page.get_by_role("button", name="Close it").click()
             await expect(page.locator("main")).to_contain_text("closed by", timeout=10_000)
             await expect(page.get_by_role("button", name="Close it")).to_have_count(0)
+
+
+def test_an_editor_makes_a_roster_with_a_substitute_and_sees_who_is_on_duty(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        await console.node.people.put_collective("gate", {}, ["ana", "vera"], by="test")
+        async with console.enter("/console/people/group/gate", viewport=DESK) as page:
+            duty = page.get_by_role("region", name="On duty")
+            await expect(duty).to_contain_text("There is no roster")
+            await duty.get_by_role("button", name="Make a roster").click()
+            await duty.get_by_label("Person").select_option("ana")
+            await duty.get_by_label("Time zone").fill("Europe/Vena")
+            await duty.get_by_role("button", name="Save").click()
+            await expect(duty.get_by_role("alert")).to_contain_text("is not a time zone")
+            await duty.get_by_label("Time zone").fill("Europe/Vienna")
+            await duty.get_by_role("button", name="Save").click()
+            await expect(duty.get_by_text("on duty: ana")).to_be_visible()
+            await expect(duty.get_by_role("row")).to_have_count(1 + 15)
+
+            await duty.get_by_role("button", name="Change the roster").click()
+            await duty.get_by_role("button", name="Add a shift").click()
+            substitute = duty.get_by_role("group").nth(1)
+            await substitute.get_by_label("Person").select_option("vera")
+            await substitute.get_by_label("Instead of").select_option("ana")
+            assert await serious_faults(page) == []
+            await duty.get_by_role("button", name="Save").click()
+            await expect(duty.get_by_text("on duty: vera")).to_be_visible()
+
+            await page.goto("/console/send?to=collective:gate")
+            await expect(page.get_by_text("on duty: vera")).to_be_visible()
+            await page.goto("/console/")
+            line = page.get_by_role("region", name="On duty").get_by_role("listitem")
+            await expect(line.filter(has_text="gate")).to_contain_text("on duty: vera")
+
+    console.run(scenario())
 
 
 def test_a_mistake_is_shown_where_it_stands_and_its_hint_mends_it(console: Console) -> None:

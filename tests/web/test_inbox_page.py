@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rapport.communication import texts
 from rapport.communication.ledger_rows import MessageRow
 from rapport.communication.links import (
     form_token,
@@ -17,8 +19,18 @@ from rapport.communication.links import (
     is_inbox_token,
     name_in_link,
 )
+from rapport.communication.texts import TextReader
+from rapport.web import pages
 from rapport.web.inbox import answer_text, session_cookie
-from rapport.web.inbox_page import DecidedMessage, InboxView, inbox_page, inbox_path, login_page
+from rapport.web.inbox_page import (
+    DecidedMessage,
+    InboxView,
+    group_repeats,
+    inbox_page,
+    inbox_path,
+    login_page,
+)
+from rapport.web.page_texts import GERMAN_TEXTS
 
 NOON = 1_772_452_800_000
 SECRET = b"s" * 32
@@ -149,3 +161,72 @@ def test_the_enter_key_never_says_yes():
     page = inbox_page(view("ana", "Help", "ben"), "form")
     first = page.partition("<article")[2].partition("<button ")[2]
     assert first.startswith('name="answer" value=""')
+
+
+GERMAN = TextReader("Europe/Vienna", "de")
+
+
+def test_the_inbox_speaks_the_language_of_its_reader():
+    page = inbox_page(view("ana", "Help", "ben"), "form", reader=GERMAN)
+    assert '<html lang="de">' in page
+    for words in (
+        "Posteingang von ana",
+        "1 Nachricht wartet",
+        "Ich kümmere mich darum",
+        "übernommen von ben,",
+        "2. März 2026, 13:02 CET",
+        "Zur Kenntnis",
+        'value="yes"',  # what is recorded is the same in all languages
+    ):
+        assert words in page
+    assert "Help" in page
+
+
+def test_every_german_text_is_of_a_text_that_a_page_has():
+    root = Path(pages.__file__).parent
+    files = [*root.glob("*.py"), *root.glob("api/answers.py"), *root.glob("static/*.html")]
+    files += [Path(texts.__file__)]
+    written = "".join(path.read_text() for path in files if path.name != "page_texts.py")
+    joined = re.sub(r'"\s*\n\s*"', "", written)
+    named = {"Task", "Notification", "Drill", "request", "message"}  # kinds, as types name them
+    named |= {
+        f"Your answer “{{answer}}” {each}." for each in ("is recorded", "was recorded already")
+    }
+    assert [text for text in GERMAN_TEXTS if text not in named and text not in joined] == []
+
+
+def rows(*given):
+    return [
+        MessageRow(message=f"m{number}", conversation=conversation, policy=policy, text=text)
+        for number, (conversation, policy, text) in enumerate(given)
+    ]
+
+
+def test_messages_of_a_conversation_and_repeated_alarms_are_grouped():
+    found = group_repeats(
+        rows(
+            ("c1", "warm", "f1 is warm"),
+            ("c2", "warm", "f2 is warm"),
+            ("c3", "warm", "f1 is warm"),
+            ("c3", "warm", "f1 was warm"),
+            ("", "", "hello"),
+            ("", "", "hello"),
+        )
+    )
+    names = [[row.message for row in group] for group in found]
+    assert names == [["m0", "m2", "m3"], ["m1"], ["m4"], ["m5"]]
+
+
+def test_a_group_shows_its_newest_message_and_how_many_came_before():
+    waiting = rows(
+        ("c", "warm", "f1 is warm"), ("c", "warm", "f1 is warm"), ("d", "", "Who comes?")
+    )
+    page = inbox_page(InboxView(peer="ana", waiting=waiting), "form")
+    assert page.count("1 earlier message<") == 1
+    before, _, after = page.partition("<details")
+    assert 'data-message="m0"' in before
+    assert 'data-message="m1"' in after.partition("</details>")[0]
+    assert 'data-message="m2"' in after.partition("</details>")[2]
+    assert " open>" not in page
+    waiting[1].urgent = True  # never behind a message that is not
+    assert " open>" in inbox_page(InboxView(peer="ana", waiting=waiting), "form")

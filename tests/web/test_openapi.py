@@ -68,6 +68,7 @@ def test_every_route_that_needs_no_token_is_listed_as_such(served_node: Callable
             }
             assert listed == {
                 *(("get", path) for path in ("/", "/static/{name}", "/healthz", "/readyz")),
+                ("get", "/static/inbox.webmanifest"),
                 ("get", "/identity"),
                 *(("get", path) for path in ("/console", "/login/{code}")),
                 ("get", "/console-files/{name}"),

@@ -348,6 +348,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/collectives/{collective}/duty": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who of a collective with a roster is on duty at one time and until another, by default two weeks from now
+         * @description Who of a collective with a roster is on duty at one time and until another, by default two
+         *     weeks from now.
+         */
+        get: operations["CollectivesDutyShowDuty"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/collectives/{collective}/members": {
         parameters: {
             query?: never;
@@ -817,8 +838,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where a person logs in to their inbox
-         * @description Where a person logs in to their inbox.
+         * Where a person logs in to their inbox; who is logged in comes to it at once
+         * @description Where a person logs in to their inbox; who is logged in comes to it at once.
          */
         get: operations["InboxShowLogin"];
         put?: never;
@@ -2397,6 +2418,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/static/inbox.webmanifest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a phone needs to install an inbox; `start` is the inbox that the app opens
+         * @description What a phone needs to install an inbox; `start` is the inbox that the app opens.
+         */
+        get: operations["StaticInboxWebmanifestInboxManifest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/static/{name}": {
         parameters: {
             query?: never;
@@ -2405,8 +2446,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Style and script of the pages of people: inboxes and answers
-         * @description Style and script of the pages of people: inboxes and answers.
+         * Style, scripts and icons of the pages of people: inboxes and answers
+         * @description Style, scripts and icons of the pages of people: inboxes and answers.
          */
         get: operations["StaticNameStatic"];
         put?: never;
@@ -2620,6 +2661,50 @@ export interface components {
             nak: string[];
             /** @default [] */
             renew: string[];
+        };
+        /**
+         * AppIcon
+         * @description An icon of an installed inbox.
+         */
+        AppIcon: {
+            sizes: string;
+            src: string;
+            /** @default image/png */
+            type: string;
+        };
+        /**
+         * AppManifest
+         * @description The web app manifest of an inbox.
+         */
+        AppManifest: {
+            /** @default #f7f7f5 */
+            background_color: string;
+            /** @default standalone */
+            display: string;
+            /**
+             * @default [
+             *       {
+             *         "sizes": "192x192",
+             *         "src": "/static/icon-192.png",
+             *         "type": "image/png"
+             *       },
+             *       {
+             *         "sizes": "512x512",
+             *         "src": "/static/icon-512.png",
+             *         "type": "image/png"
+             *       }
+             *     ]
+             */
+            icons: components["schemas"]["AppIcon"][];
+            id: string;
+            lang: string;
+            name: string;
+            /** @default /inbox */
+            scope: string;
+            short_name: string;
+            start_url: string;
+            /** @default #0b6e6e */
+            theme_color: string;
         };
         /**
          * AtomEvidence
@@ -3258,6 +3343,26 @@ export interface components {
             /** @enum {unknown} */
             change: "drop";
             name: string;
+        };
+        /**
+         * DutyPlan
+         * @description The duty of a group as people see it.
+         */
+        DutyPlan: {
+            group: string;
+            next_change: number | null;
+            on_duty: string[];
+            spans: components["schemas"]["DutySpan"][];
+            zone: string;
+        };
+        /**
+         * DutySpan
+         * @description Who is on duty from `start` until `end` (ms UTC), sorted; empty = nobody.
+         */
+        DutySpan: {
+            end: number;
+            people: string[];
+            start: number;
         };
         /**
          * Enumeration
@@ -5002,7 +5107,6 @@ export interface components {
         SiteFigures: {
             behind: number;
             busy: number;
-            detections: number;
             faults: number;
             quarantined: number;
             readings: number;
@@ -6564,6 +6668,40 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    CollectivesDutyShowDuty: {
+        parameters: {
+            query?: {
+                from?: string;
+                to?: string;
+            };
+            header?: never;
+            path: {
+                collective: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Who of a collective with a roster is on duty at one time and until another, by default two weeks from now */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DutyPlan"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     CollectivesMembersListMembers: {
         parameters: {
             query?: {
@@ -7459,8 +7597,17 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Where a person logs in to their inbox */
+            /** @description Where a person logs in to their inbox; who is logged in comes to it at once */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html; charset=utf-8": string;
+                };
+            };
+            /** @description Where a person logs in to their inbox; who is logged in comes to it at once */
+            303: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10820,6 +10967,37 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    StaticInboxWebmanifestInboxManifest: {
+        parameters: {
+            query?: {
+                start?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What a phone needs to install an inbox; `start` is the inbox that the app opens */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/manifest+json": components["schemas"]["AppManifest"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     StaticNameStatic: {
         parameters: {
             query?: never;
@@ -10832,13 +11010,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Style and script of the pages of people: inboxes and answers */
+            /** @description Style, scripts and icons of the pages of people: inboxes and answers */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
+                    "image/png": string;
                     "text/css; charset=utf-8": string;
+                    "text/html; charset=utf-8": string;
                     "text/javascript; charset=utf-8": string;
                 };
             };

@@ -29,6 +29,7 @@ export type PolicyView = Schemas["PolicyView"];
 export type MessageRow = Schemas["MessageRow"];
 export type MessageView = Schemas["MessageView"];
 export type DirectoryEntry = Schemas["DirectoryEntry"];
+export type DutyPlan = Schemas["DutyPlan"];
 export type ChangedEntry = Schemas["ChangedEntry"];
 export type PeopleImport = Schemas["PeopleImport"];
 export type LedgerRow = Schemas["LedgerRow"];

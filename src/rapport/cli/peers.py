@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import JsonOption
+from rapport.cli.arguments import JsonOption, moment
 from rapport.cli.node_api import HERE, NodeAccess, Remote, Where
-from rapport.cli.output import print_note, show_problem, write_json, write_table
+from rapport.cli.output import print_line, print_note, show_problem, write_json, write_table
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BY = "cli"
 _PAGE = 1_000
+_DAY_MS = 86_400_000
 
 
 def move(access: NodeAccess, collective: str, wanted: dict[str, list[str]]) -> Any:
@@ -295,6 +296,35 @@ def list_members(
         write_json(found)
     else:
         write_table(collective, ("member",), [(name,) for name in found])
+
+
+@app.command
+def duty(
+    collective: str,
+    *,
+    at: Annotated[str, Parameter(help="Another time than now, such as 2026-12-24T22:00.")] = "",
+    where: Where = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show who of a group is on duty, and when that changes."""
+    from rapport.communication.duty import duty_plan
+
+    wanted = moment(at)
+
+    async def local(node: Node) -> Any:
+        since = node.clock.now_ms() if wanted is None else wanted
+        roster = node.directory.roster_of(collective)
+        return msgspec.to_builtins(duty_plan(collective, roster, since, since + _DAY_MS))
+
+    query = "" if wanted is None else "?" + urlencode({"from": format_time(wanted)})
+    path = f"/collectives/{in_path(collective)}/duty{query}"
+    found = NodeAccess(where).ask(lambda remote: remote.get(path), local, record=False)
+    if json:
+        write_json(found)
+        return
+    print_line(", ".join(found["on_duty"]) or "nobody: messages go to all members")
+    change = found["next_change"]
+    print_note(f"until {format_time(change)}" if change else "this does not change")
 
 
 @app.command

@@ -150,7 +150,7 @@ class Assembly:
         Unsupported for an adapter that is not installed.
         """
         self._channels, self._records, self._clock = channels, records, clock
-        self._options, self._zone = options, declared.zone
+        self._options, self._reader = options, TextReader(declared.zone, declared.language)
         self.secret = answer_secret(records)
         self._sessions = Sessions(records, clock, options.arrivals.sessions)
         self._build_outputs(declared)
@@ -210,7 +210,7 @@ class Assembly:
 
     def _build_directory(self, declared: CommunicationConfig) -> None:
         options, clock = self._options, self._clock
-        site = SiteDirectory(declared.peers, declared.collectives)
+        site = SiteDirectory(declared.peers, declared.collectives, declared.zone)
         self.directory = StoredDirectory(site, self._records, site=options.site)
         self._known: PeerDirectory = self.directory
         if options.callbacks != NO_CALLBACKS:
@@ -297,7 +297,7 @@ class Assembly:
             adapters=self.outputs.names,
             actions=dict(declared.actions),
             phrases=options.phrases,
-            reader=TextReader(declared.zone, declared.language),
+            reader=self._reader,
             own_actions=options.own_actions,
             end_phrases=options.end_phrases,
             facts=options.facts,
@@ -371,8 +371,8 @@ class Assembly:
             self.adapters[name] = adapter
             self._sending |= {name: declared.sending[name]} if name in declared.sending else {}
             await self.outputs.use(self._sealed(adapter))
-        self._zone = declared.zone
-        directory = SiteDirectory(declared.peers, declared.collectives)
+        self._reader = TextReader(declared.zone, declared.language)
+        directory = SiteDirectory(declared.peers, declared.collectives, declared.zone)
         is_logged = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
             changes = await self.people.use_file(directory, by=by, is_logged=is_logged)
@@ -450,11 +450,17 @@ class Assembly:
 
     async def zone_of(self, peer: str) -> str:
         """The time zone of a peer, by default that of the site."""
+        return (await self.reader_of(peer)).zone
+
+    async def reader_of(self, peer: str) -> TextReader:
+        """Zone and language of a peer, by default those of the site."""
         try:
             found = await run_blocking(partial(self._cached.peer, peer))
         except RapportError:  # a directory that fails delays no message
             found = None
-        return (found.zone if found is not None else "") or self._zone
+        if found is None:
+            return self._reader
+        return TextReader(found.zone or self._reader.zone, found.language or self._reader.language)
 
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The background tasks by name, the last stage first; each may be restarted."""

@@ -60,6 +60,7 @@ from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.people_config import (
     COLLECTIVE_KEYS,
     PEER_KEYS,
+    gap_warning,
     read_collective,
     read_language,
     read_peer,
@@ -172,18 +173,19 @@ def communication_from_site(
     known. Never raises for a wrong site: a configuration with errors must not be used.
     """
     problems: list[Problem] = []
+    zone = _zone(file, problems)
     peers = {
         name: read_peer(
             name, Fields(section, problems, known=PEER_KEYS, strict=True), adapters, directory
         )
         for name, section in _tables(file, "peers", problems)
     }
-    collectives = {
-        name: read_collective(
-            name, Fields(section, problems, known=COLLECTIVE_KEYS, strict=True), peers
-        )
-        for name, section in _tables(file, "collectives", problems)
-    }
+    collectives: dict[str, Collective] = {}
+    for name, section in _tables(file, "collectives", problems):
+        table = Fields(section, problems, known=COLLECTIVE_KEYS, strict=True)
+        collectives[name] = read_collective(name, table, peers, zone)
+        if gap := gap_warning(collectives[name]):
+            table.fault("roster", gap.code, gap.message, hint=gap.hint, severity="warning")
     actions = {
         phrase: read_action(
             phrase,
@@ -203,7 +205,7 @@ def communication_from_site(
         actions=actions,
         mail=mail,
         webhook=webhook,
-        zone=_zone(file, problems),
+        zone=zone,
         language=read_language(Fields(file.section("site"), problems), "en"),
         media=read_media(file, directory, problems),
         inputs=read_inputs(file, directory, problems),

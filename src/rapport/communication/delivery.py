@@ -115,7 +115,7 @@ class _Transition:
             case Answer():
                 self._apply_answer(member, input)
             case MemberTick():
-                self._resume(member)
+                self._resume(member, is_relieved=input.is_relieved)
             case TimeOutMember():
                 self._time_out(member)
             case StopMember():
@@ -317,7 +317,7 @@ class _Transition:
         if not self.tracking.closed:
             self._stop(member, "answered already")
 
-    def _resume(self, member: Member) -> None:
+    def _resume(self, member: Member, *, is_relieved: bool) -> None:
         """Handles due times: the end of a hold, the next attempt, the next repeat."""
         if self.tracking.closed:
             self._stop(member, self._why_stopped())
@@ -332,7 +332,7 @@ class _Transition:
         if again:
             self._try_again(member, again)
         if member.repeat_at and member.repeat_at <= self.now_ms:
-            self._repeat(member)
+            self._repeat(member, is_relieved=is_relieved)
         if member.fallback_at and member.fallback_at <= self.now_ms:
             member.fallback_at = 0
             self._fall_back(member)
@@ -402,9 +402,9 @@ class _Transition:
                     self._note_try(member, entry, state="refused", reason=refuse.reason)
                 self._weigh(member)
 
-    def _repeat(self, member: Member) -> None:
+    def _repeat(self, member: Member, *, is_relieved: bool) -> None:
         """Sends once more to the addresses that took it, if nobody answered: not after an
-        escalation, nor in quiet hours.
+        escalation, nor in quiet hours, nor while others are on duty instead.
         """
         most, tracking = self.tracking.repeat_most, self.tracking
         verdict = self.judge(member)
@@ -418,7 +418,7 @@ class _Transition:
             sent = ("handed", "confirmed", "failed") if member.fate == "reached" else ()
             again = [entry for entry in member.tries if entry.state in sent]
             member.repeats += bool(again)
-            for entry in again:
+            for entry in again if not is_relieved else ():
                 entry.failures = 0
                 self._queue(member, entry)
             is_last = most and member.repeats >= most

@@ -56,6 +56,7 @@ from rapport.communication.delivery_state import (
     VisitKind,
     VisitMembers,
 )
+from rapport.communication.duty import on_duty
 from rapport.communication.ledger_events import line_event
 from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.notifications import notify_sender
@@ -183,6 +184,18 @@ _UNKNOWN_PEER = Refuse("peer.unknown")
 _log = get_logger(__name__)
 
 
+class DutyLookup(msgspec.Struct, frozen=True):
+    """Who of a group with a roster gets a message now."""
+
+    people: tuple[str, ...] = ()
+    """Those on duty, sorted; empty = all members."""
+    shortage: str = ""
+    """Why it goes to all members although there is a roster."""
+
+
+_NO_ROSTER = DutyLookup()
+
+
 class ReceiverLookup:
     """Looks receivers up in the directory, each time anew: members may change between two sends."""
 
@@ -212,6 +225,27 @@ class ReceiverLookup:
         if receiver.kind == "collective":
             return self.directory.member_names(receiver.name, after=after, limit=limit)
         return [receiver.name] if not after else []
+
+    def duty(self, receiver: Identifier, now_ms: int, needed: int = 1) -> DutyLookup:
+        """Those of a group who are on duty now. Where fewer are than are `needed`, all members get
+        the message; people who have left the directory do not count.
+        """
+        is_group = receiver.kind == "collective"
+        found = self.directory.policy_of(receiver.name) if is_group else None
+        if found is None or found.roster is None:
+            return _NO_ROSTER
+        people = tuple(name for name in on_duty(found.roster, now_ms) if self._is_known(name))
+        if len(people) >= needed:
+            return DutyLookup(people)
+        count = f"only {len(people)} of {needed}" if people else "nobody"
+        was = "were" if len(people) > 1 else "was"
+        return DutyLookup((), f"{count} {was} on duty; asking all of {receiver}")
+
+    def _is_known(self, name: str) -> bool:
+        try:
+            return self.directory.peer(name) is not None
+        except SourceUnavailable:
+            return True  # looked up again later, as any other member
 
     def member(
         self, name: str, now_ms: int, *, stage: int = 0, delivery: PeerDelivery | None = None
@@ -571,9 +605,13 @@ class DeliveryRunner:
             after = members[-1].peer
             members = list(self.records.members(key, after=after, limit=SLICE))
 
-    def member_names(self, receiver: Identifier) -> Iterator[str]:
-        """The names of all members of a receiver as the directory has them now."""
-        names = self._lookup.names(receiver, limit=SLICE)
+    def member_names(self, receiver: Identifier, now_ms: int) -> Iterator[str]:
+        """The names of all members of a receiver who would get a message now."""
+        people = self._lookup.duty(receiver, now_ms).people
+        names = list(people) or self._lookup.names(receiver, limit=SLICE)
+        if people:
+            yield from people
+            return
         while names:
             yield from names
             names = self._lookup.names(receiver, after=names[-1], limit=SLICE)
@@ -597,7 +635,10 @@ class DeliveryRunner:
             member = self.records.member(key, peer)
             if member is not None:
                 member = self._refreshed(record, member, now_ms)
-                self._apply_alone(record, member, MemberTick(), now_ms, "")
+                context = self._context(record, replace(record), now_ms, "")
+                is_relieved = self._ask_who_is_on_duty(context, member)
+                self._apply(context, member, MemberTick(is_relieved))
+                self._finish(context)
         elif not record.tracking.closed:
             self._pass_time_of_message(record, now_ms)
         elif record.forget_at <= now_ms and self.situations.is_open(record.situation):
@@ -616,6 +657,40 @@ class DeliveryRunner:
         if moved.asking is not None and moved.ask_at <= now_ms and not moved.tracking.closed:
             self._add_next(context, moved.asking)
         self._finish(context)
+
+    def _ask_who_is_on_duty(self, context: DeliveryContext, member: Member) -> bool:
+        """When a repeat is due: members who came on duty meanwhile get the message. Returns whether
+        they replace this member, whose shift is over.
+        """
+        tracking, key = context.record.tracking, context.record.key
+        stage = tracking.stages[member.stage]
+        is_due = 0 < member.repeat_at <= context.now_ms and not tracking.closed
+        if not is_due or stage.over or stage.spreading:
+            return False
+        needed = stage.least if stage.delivery == "at-least" else 1
+        receiver = Identifier.parse(stage.receiver)
+        try:
+            found = self._lookup.duty(receiver, context.now_ms, needed)
+            if found == _NO_ROSTER or member.peer in found.people:
+                return False
+            names = list(found.people) or list(self.member_names(receiver, context.now_ms))
+        except SourceUnavailable as error:
+            _log.warning("the roster is unknown", receiver=stage.receiver, error=error.message)
+            return False
+        fresh = [name for name in names if self.records.member(key, name) is None]
+        if fresh and found.shortage:
+            self._note_shortage(context, receiver, found)
+        self._begin_names(context, member.stage, fresh)
+        others = (self.records.member(key, name) for name in found.people)
+        return any(other is not None and not tracking.is_out(other) for other in others)
+
+    def _note_shortage(
+        self, context: DeliveryContext, receiver: Identifier, found: DutyLookup
+    ) -> None:
+        if context.record.routed:  # the ledger has no line for it
+            _log.warning("roster", message=context.record.message, reason=found.shortage)
+        note = LedgerNote(state="escalated", reason=found.shortage, receiver=str(receiver))
+        self._note(context, note)
 
     def _refreshed(self, record: DeliveryRecord, member: Member, now_ms: int) -> Member:
         """The member; one whose hold ends is looked up again: nothing was sent to it yet, and its
@@ -696,7 +771,7 @@ class DeliveryRunner:
         try:
             options = DeliveryOptions(answer_within=following.answer_within)
             request = self._lookup.add_receiver(receiver, options)
-            pages = self._name_pages(context, receiver)
+            pages = self._name_pages(context, receiver, request)
         except SourceUnavailable as error:
             record.failed_asks += 1
             record.asking = following
@@ -725,7 +800,7 @@ class DeliveryRunner:
             return
         stage = len(context.record.tracking.stages) - 1
         if pages is None:
-            pages = self._name_pages(context, Identifier.parse(request.receiver))
+            pages = self._name_pages(context, Identifier.parse(request.receiver), request)
         names, *others = pages
         self._begin_names(context, stage, names)
         found = sum(map(len, pages))
@@ -738,13 +813,21 @@ class DeliveryRunner:
                 self._schedule.put_names(job, page, later)
         self._schedule.put_job(job)
 
-    def _name_pages(self, context: DeliveryContext, receiver: Identifier) -> list[list[str]]:
+    def _name_pages(
+        self, context: DeliveryContext, receiver: Identifier, request: AddReceiver
+    ) -> list[list[str]]:
         """The member names of a receiver in slices, smaller ones for a long message; the first
-        slice may be empty.
+        slice may be empty. Of a group with a roster those on duty now; where they are too few, all,
+        which the ledger shows.
         """
-        pages = [self._lookup.names(receiver, limit=SLICE)]
-        while len(pages[-1]) == SLICE and receiver.kind == "collective":
+        needed = request.least if request.delivery == "at-least" else 1
+        found = self._lookup.duty(receiver, context.now_ms, needed)
+        is_whole = not found.people and receiver.kind == "collective"
+        pages = [list(found.people) or self._lookup.names(receiver, limit=SLICE)]
+        while is_whole and len(pages[-1]) == SLICE:
             pages.append(self._lookup.names(receiver, after=pages[-1][-1], limit=SLICE))
+        if found.shortage:
+            self._note_shortage(context, receiver, found)
         size = max(_SLICE_BYTES // (len(context.body.text) + 1), 1)
         if size >= SLICE:
             return pages

@@ -326,6 +326,9 @@ class MessageTick(msgspec.Struct, frozen=True, tag="tick"):
 class MemberTick(msgspec.Struct, frozen=True, tag="member_tick"):
     """The due time of a member has come."""
 
+    is_relieved: bool = False
+    """Others are on duty now: a repeat that is due counts, but is not sent to this member."""
+
 
 class TimeOutMember(msgspec.Struct, frozen=True, tag="time_up"):
     """The time of the member's stage or of the message is over."""

@@ -203,7 +203,7 @@ class DetectionActions:
                 return
             effect = self._effect(action, ended, now_ms, hops)
             if effect is None:
-                members = notified & {*self._runner.member_names(action.send_to)}
+                members = notified & {*self._runner.member_names(action.send_to, now_ms)}
                 if members and action.send_to.kind == "collective":
                     action = replace(action, reach="to-all-members", least=0)
             key = self._begin(

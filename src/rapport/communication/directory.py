@@ -29,10 +29,12 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from rapport.channel.channel import Channels
 from rapport.communication import people_config as declare_people
 from rapport.communication.adapters.dispatch import CircuitStatus
+from rapport.communication.duty import Roster, roster_settings
 from rapport.communication.peers import (
     Collective,
     Peer,
@@ -41,7 +43,12 @@ from rapport.communication.peers import (
     names_after,
     shown_address,
 )
-from rapport.communication.people_config import COLLECTIVE_KEYS, PEER_KEYS
+from rapport.communication.people_config import (
+    COLLECTIVE_KEYS,
+    PEER_KEYS,
+    gap_warning,
+    roster_faults,
+)
 from rapport.communication.people_import import (
     ImportedPerson,
     ImportOutcome,
@@ -74,6 +81,8 @@ _PAGE = 1_000
 _PLAIN = frozenset(("addresses",))
 """Settings that need no parsing: they were checked when they were stored."""
 _STAND_IN = "member"
+_OF_MEMBERS = ("collective.least_too_many", "collective.not_a_member")
+"""Faults that need the members, which are stored apart from the settings."""
 
 Settings = Mapping[str, Any]
 
@@ -125,9 +134,11 @@ def read_peer(
 
 
 def read_collective(
-    name: str, settings: Settings, members: Sequence[str] = ()
+    name: str, settings: Settings, members: Sequence[str] = (), zone: str = "UTC"
 ) -> tuple[Collective, list[Problem]]:
-    """The collective that the settings describe, with these members; raises SiteError."""
+    """The collective that the settings describe, with these members; raises SiteError. The members
+    of its roster are checked by `roster_faults`, since members are stored apart.
+    """
     if "members" in settings:
         raise InvalidInput(
             "members are no setting", code="people.bad_members", hint="let them join instead"
@@ -135,8 +146,9 @@ def read_collective(
     # Members are stored apart: the rules about them do not apply here.
     table = _table("collectives", name, {**settings, "members": [_STAND_IN]}, COLLECTIVE_KEYS)
     known = {_STAND_IN: Peer(name=_STAND_IN, addresses=())}
-    read = declare_people.read_collective(name, table, known)
-    warnings = [each for each in _warnings(table) if each.code != "collective.least_too_many"]
+    read = declare_people.read_collective(name, table, known, zone)
+    table.problems[:] = [each for each in table.problems if each.code not in _OF_MEMBERS]
+    warnings = _warnings(table)
     return msgspec.structs.replace(read, members=tuple(members)), warnings
 
 
@@ -296,7 +308,9 @@ class StoredDirectory:
         if declared := self.declared.collective(name):
             return declared
         kept = self.kept.get("collective", name)
-        return None if kept is None else read_collective(name, kept.settings)[0]
+        if kept is None:
+            return None
+        return read_collective(name, kept.settings, zone=self.declared.zone)[0]
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See PeerDirectory; costs `limit`, not the size of the collective."""
@@ -365,12 +379,25 @@ class StoredDirectory:
         """One collective; raises UnknownName with the nearest names."""
         return self._show("collective", name)
 
+    def roster_of(self, name: str) -> Roster:
+        """The roster of a collective; raises UnknownName where there is none."""
+        self.show_collective(name)
+        found = self.policy_of(name)
+        if found is None or found.roster is None:
+            raise UnknownName(
+                "roster",
+                name,
+                code="collective.no_roster",
+                hint="all its members are on duty; add shifts as roster = [...]",
+            )
+        return found.roster
+
     def _show(self, kind: EntryKind, name: str) -> DirectoryEntry:
         peer, collective = self.declared.peer(name), self.declared.collective(name)
         if kind == "peer" and peer is not None:
             return DirectoryEntry(name=name, origin="site", settings=_settings_of(peer))
         if kind == "collective" and collective is not None:
-            settings = {"delivery": collective.delivery}
+            settings = {"delivery": collective.delivery, **_of_roster(collective.roster)}
             return DirectoryEntry(name=name, origin="site", settings=settings)
         kept = self.kept.get(kind, name)
         if kept is None:
@@ -508,11 +535,12 @@ def _of_collective(
     name: str, old: Collective | None, new: Collective | None, by: str
 ) -> list[PeopleChange]:
     changes: list[PeopleChange] = []
-    if old is None or new is None or (old.delivery, old.least) != (new.delivery, new.least):
+    if old is None or new is None or replace(old, members=()) != replace(new, members=()):
         change = _what(old, new)
         settings: dict[str, Any] = {} if new is None else {"delivery": new.delivery}
         if new is not None and new.least:
             settings["least"] = new.least
+        settings |= _of_roster(new.roster if new is not None else None)
         changes.append(
             PeopleChange(kind="collective", name=name, change=change, by=by, settings=settings)
         )
@@ -533,6 +561,11 @@ def _settings_of(peer: Peer) -> dict[str, Any]:
     if quiet := quiet_hours(peer.privacy):
         settings["quiet"] = quiet
     return shown_settings(settings)
+
+
+def _of_roster(roster: Roster | None) -> dict[str, Any]:
+    """The settings of a roster, as a site file writes them."""
+    return {} if roster is None else {"roster": roster_settings(roster), "zone": roster.zone}
 
 
 def _change(
@@ -732,6 +765,7 @@ class DirectoryChanges:
             raise self._directory.unknown("peer", name)
         changes: list[Change] = [Delete(PEERS, name)]
         for collective in self._directory.kept.memberships(name):
+            self._check_off_roster(collective, {name})
             changes += _leave_changes(collective, [name])
         self._apply(changes, [PeopleChange(kind="peer", name=name, change="removed", by=by)])
 
@@ -741,10 +775,15 @@ class DirectoryChanges:
     ) -> list[Problem]:
         """Adds the collective or replaces its settings, and its members where they are given.
 
-        Raises Conflict for a name of the site file, UnknownName for a member that is no peer.
+        Raises Conflict for a name of the site file, UnknownName for a member that is no peer,
+        SiteError for a roster with people who are not members.
         """
         self._check_free("collective", name)
-        _, warnings = read_collective(name, settings)
+        read, warnings = read_collective(name, settings)
+        if read.roster is not None:
+            named = self._directory.kept.all_members(name) if members is None else members
+            self._check_roster(read.roster, set(named))
+            warnings += [gap] if (gap := gap_warning(read)) else []
         is_new = self._directory.kept.get("collective", name) is None
         changes: list[Change] = [self._put("collective", name, settings, by)]
         people_changes = [
@@ -801,8 +840,26 @@ class DirectoryChanges:
         if named := sorted(self._declared_members(collective) & set(peers)):
             raise self._of_the_file(f"{named[0]!r} is in {collective!r}")
         gone = sorted({p for p in peers if self._directory.kept.is_member(collective, p)})
+        self._check_off_roster(collective, set(gone))
         self._apply(_leave_changes(collective, gone), memberships(collective, "left", gone, by))
         return len(gone)
+
+    def _check_roster(self, roster: Roster, members: set[str]) -> None:
+        """Raises SiteError for a roster that does not fit the members."""
+        if faults := roster_faults(roster, members):
+            raise SiteError(
+                [Problem(code=one.code, message=one.message, hint=one.hint) for one in faults]
+            )
+
+    def _check_off_roster(self, collective: str, leaving: set[str]) -> None:
+        """Raises Conflict for people with shifts: without them, nobody may be on duty."""
+        found = self._directory.policy_of(collective)
+        if found is not None and found.roster and (busy := found.roster.people() & leaving):
+            raise Conflict(
+                f"{min(busy)!r} has shifts in {collective!r}",
+                code="collective.on_roster",
+                hint="give the shifts to somebody else first",
+            )
 
     def _put(self, kind: EntryKind, name: str, settings: Settings, by: str) -> Put:
         kept = StoredEntry(dict(settings), by, self._clock.now_ms())

@@ -20,7 +20,9 @@ from typing import Generic, TypeVar, get_args
 import msgspec
 
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.duty import Roster
 from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
+from rapport.communication.privacy import is_zone
 from rapport.communication.sessions.logins import Authenticate
 from rapport.core.errors import SourceUnavailable, UnknownName
 from rapport.core.message import Identifier
@@ -298,8 +300,14 @@ def _collective_fault(found: object) -> str:
         return "its members are no tuple of names"
     if found.delivery not in get_args(CollectiveDelivery):
         return "there is no such delivery"
+    if not (found.roster is None or _is_roster(found.roster)):
+        return "its roster is no Roster with a known zone"
     is_count = isinstance(found.least, int) and 0 <= found.least < _MOST_LEAST
     return "" if is_count else "its least is no number of people"
+
+
+def _is_roster(given: object) -> bool:
+    return isinstance(given, Roster) and is_zone(given.zone)
 
 
 def _are_texts(given: object) -> bool:

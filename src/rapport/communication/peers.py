@@ -20,6 +20,7 @@ import msgspec
 
 from rapport.channel.mqtt.bridge import is_topic
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.duty import Roster
 from rapport.communication.privacy import PrivacyRule
 from rapport.communication.sessions.seals import SEALED_MARK
 from rapport.core.errors import InvalidInput, SourceUnavailable
@@ -54,6 +55,8 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     delivery: CollectiveDelivery = "to-any"
     least: int = 0
     """With `at-least`: how many have to be reached."""
+    roster: Roster | None = None
+    """Who is on duty when; None = messages go to all members."""
 
 
 class PeerDirectory(Protocol):
@@ -82,8 +85,14 @@ class PeerDirectory(Protocol):
 class SiteDirectory:
     """The directory that a site file declares."""
 
-    def __init__(self, peers: Mapping[str, Peer], collectives: Mapping[str, Collective]) -> None:
-        self._peers, self._collectives = dict(peers), dict(collectives)
+    def __init__(
+        self,
+        peers: Mapping[str, Peer],
+        collectives: Mapping[str, Collective],
+        zone: str = "UTC",
+    ) -> None:
+        """`zone`: of the rosters without one of their own."""
+        self._peers, self._collectives, self.zone = dict(peers), dict(collectives), zone
         self._sorted = {
             name: sorted(set(collective.members)) for name, collective in collectives.items()
         }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.duty import ALWAYS, Roster, Shift, week_time, weekly_gaps
 from rapport.communication.peers import Collective, Peer, address_fault
 from rapport.communication.privacy import (
     DateSpan,
@@ -28,7 +29,7 @@ from rapport.communication.privacy import (
     quiet_rule,
 )
 from rapport.communication.texts import LANGUAGES
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, Problem, nearest_names
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
 
@@ -74,7 +75,10 @@ PEER_KEYS = (
     "on_quiet",
     "privacy",
 )
-COLLECTIVE_KEYS = ("members", "delivery")
+COLLECTIVE_KEYS = ("members", "delivery", "roster", "zone")
+SHIFT_KEYS = ("person", "instead_of", *WHEN_KEYS)
+_SHIFT = '[{ person = "ana", days = "mon-fri", hours = "08:00-20:00" }]'
+_MOST_SHIFTS = 500
 _AT_LEAST = re.compile(r"at-least(?:\s+(\S+))?\s*\Z")
 
 
@@ -459,8 +463,12 @@ def read_language(table: Fields, default: str) -> str:
     return table.choice("language", LANGUAGES, default) if table.has("language") else default
 
 
-def read_collective(name: str, table: Fields, peers: Mapping[str, Peer]) -> Collective:
-    """Reads one `[collectives.NAME]`; faults are added to the table's problems."""
+def read_collective(
+    name: str, table: Fields, peers: Mapping[str, Peer], zone: str = "UTC"
+) -> Collective:
+    """Reads one `[collectives.NAME]`; faults are added to the table's problems. `zone`: that of a
+    roster without its own.
+    """
     members = table.texts("members", ())
     if table.is_empty("members"):
         table.fault(
@@ -488,7 +496,66 @@ def read_collective(name: str, table: Fields, peers: Mapping[str, Peer]) -> Coll
             hint="name more members, or ask for fewer; members may also join at run time",
             severity="warning",
         )
-    return Collective(name=name, members=members, delivery=delivery, least=least)
+    roster = read_roster(table, zone)
+    if roster is not None:
+        for fault in roster_faults(roster, members):
+            table.report("roster", fault)
+    return Collective(name=name, members=members, delivery=delivery, least=least, roster=roster)
+
+
+def read_roster(table: Fields, zone: str) -> Roster | None:
+    """The shifts of a group; None when it has no roster."""
+    zone = _zone(table) if table.has("zone") else zone
+    entries = table.entries("roster", SHIFT_KEYS, _SHIFT)
+    if len(entries) > _MOST_SHIFTS:
+        message = f"{len(entries)} shifts; the limit is {_MOST_SHIFTS}"
+        table.fault("roster", "collective.too_many_shifts", message)
+        return None
+    shifts = tuple(
+        Shift(
+            person=entry.filled_text("person", example='"ana"'),
+            when=read_when(entry) or ALWAYS,
+            instead_of=entry.text("instead_of", ""),
+        )
+        for entry in entries
+    )
+    return Roster(shifts=shifts, zone=zone) if shifts else None
+
+
+def roster_faults(roster: Roster, members: Collection[str]) -> list[InvalidInput]:
+    """Shifts of people who are not in the group, and substitutes who replace nobody."""
+    own = {shift.person for shift in roster.shifts if not shift.instead_of}
+    faults = [
+        InvalidInput(
+            f"{name!r} has a shift, but is not in the group",
+            code="collective.not_a_member",
+            hint=suggest(name, nearest_names(name, members)) or f"add {name!r} to the members",
+        )
+        for name in sorted(roster.people() - set(members) - {""})
+    ]
+    for name in sorted({shift.instead_of for shift in roster.shifts} - own - {""}):
+        message = f"nobody can stand in for {name!r}, who has no shift"
+        faults.append(
+            InvalidInput(message, code="collective.nobody_to_replace", hint=suggest(name, own))
+        )
+    return faults
+
+
+def gap_warning(group: Collective) -> Problem | None:
+    """Warns of times of the week in which too few of a group are on duty."""
+    least = max(group.least, 1)
+    gaps = weekly_gaps(group.roster, least) if group.roster is not None else []
+    if not gaps:
+        return None
+    spans = ", ".join(f"{week_time(start)} to {week_time(end)}" for start, end in gaps[:3])
+    more = f" and {len(gaps) - 3} more times" if len(gaps) > 3 else ""
+    few = "nobody is" if least == 1 else f"fewer than {least} are"
+    return Problem(
+        code="collective.roster_gap",
+        message=f"{few} on duty from {spans}{more}",
+        hint="all members are notified then; add a shift if that is not wanted",
+        severity="warning",
+    )
 
 
 def parse_collective_delivery(text: str) -> tuple[CollectiveDelivery, int]:

@@ -183,6 +183,16 @@ def _first_end(times: LocalTimes, zone: str, moment_ms: int) -> int | None:
     return max(ends, default=None)
 
 
+def start_days(times: LocalTimes, local: datetime) -> list[date]:
+    """The days on which the spans that contain this local time began."""
+    found = []
+    for span in times.hours or _WHOLE_DAY:
+        last = _last_day(times, span, local)
+        if last is not None:
+            found.append(last if span.start < span.end else last - timedelta(days=1))
+    return found
+
+
 def _last_day(times: LocalTimes, span: DaySpan, local: datetime) -> date | None:
     """The day on which the span that contains `local` ends; None when `local` lies outside."""
     today, minute = local.date(), local.hour * 60 + local.minute
@@ -200,13 +210,13 @@ def _next_moment(day: date, minute: int, zone: str, after_ms: int) -> int:
     """The first moment after `after_ms` with this local minute, on `day` or later."""
     for days in range(3):
         for fold in (0, 1):
-            moment = _moment(day + timedelta(days=days), minute, zone, fold)
+            moment = moment_of(day + timedelta(days=days), minute, zone, fold)
             if moment > after_ms:
                 return moment
     raise AssertionError("a day has an end")  # pragma: no cover - both of tomorrow's are later
 
 
-def _moment(day: date, minute: int, zone: str, fold: int) -> int:
+def moment_of(day: date, minute: int, zone: str, fold: int) -> int:
     """The minute of a day in ms UTC; the change of the clock where it is skipped."""
     info, days = ZoneInfo(zone), minute // DAY_MINUTES
     day, minute = day + timedelta(days=days), minute % DAY_MINUTES

@@ -24,6 +24,7 @@ from rapport.communication.assembly import Assembly
 from rapport.communication.ledger import Ledger, LedgerIndex
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.communication.links import PublicAddress, is_answer_token
+from rapport.communication.texts import TextReader
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Chance, Clock, Ids
@@ -318,9 +319,9 @@ class Node:
             )
         return row
 
-    async def zone_of(self, peer: str) -> str:
-        """The zone on whose clock a person reads times."""
-        return await self._parts.communication.zone_of(peer)
+    async def reader_of(self, peer: str) -> TextReader:
+        """The zone and language in which a person reads."""
+        return await self._parts.communication.reader_of(peer)
 
     async def answer_of(self, message: str, peer: str) -> LedgerRow | None:
         """What a person answered last, as the ledger knows it; None when they did not."""

@@ -37,7 +37,7 @@ from rapport.communication.links import (
     name_from_link,
 )
 from rapport.communication.sessions.sessions import OpenedSession
-from rapport.communication.texts import shown_text, shown_time
+from rapport.communication.texts import TextReader, shown_moment
 from rapport.core.errors import (
     InvalidInput,
     NotAllowed,
@@ -62,7 +62,8 @@ from rapport.web.inbox_page import (
     login_page,
     view_inbox,
 )
-from rapport.web.pages import about_message
+from rapport.web.page_texts import browser_language
+from rapport.web.pages import about_message, message_text
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN
 
@@ -105,14 +106,25 @@ class InboxAccess:
             edition = await self._links.edition(peer)
             is_right = is_inbox_token(self._secret, peer, link, self.node.clock.now_ms(), edition)
             return Visitor(peer=peer, proof=link) if is_right else None
+        visitor = await self._logged_in(connection)
+        return visitor if visitor is not None and visitor.peer == peer else None
+
+    async def peer_of(self, connection: Connection) -> str:
+        """The person who is logged in; empty = nobody."""
+        visitor = await self._logged_in(connection)
+        return visitor.peer if visitor is not None else ""
+
+    async def _logged_in(self, connection: Connection) -> Visitor | None:
         token = connection.cookies.get(COOKIE, "")
         if not token:
             return None
         (checked,) = await self._sessions.check([token])
         session = checked.session
-        if session is None or not checked.is_good or session.peer != peer:
+        if session is None or not checked.is_good:
             return None
-        return Visitor(peer=peer, proof=session.id, token=token, expires_ms=session.expires_ms)
+        return Visitor(
+            peer=session.peer, proof=session.id, token=token, expires_ms=session.expires_ms
+        )
 
     async def renewed(self, visitor: Visitor) -> str:
         """The header of a cookie with a new token, once half of the session's time is over; empty
@@ -225,7 +237,7 @@ class _ShownReceipt(msgspec.Struct, frozen=True):
     shown: str = ""
 
 
-def _shown(delivery: Delivery, zone: str) -> dict[str, Any]:
+def _shown(delivery: Delivery, reader: TextReader) -> dict[str, Any]:
     """A delivery as the page shows it."""
     time_ms = delivery.sent or delivery.time or delivery.queued
     row = MessageRow(
@@ -235,14 +247,15 @@ def _shown(delivery: Delivery, zone: str) -> dict[str, Any]:
         type=delivery.type,
         subtype=delivery.subtype,
         conversation=delivery.conversation,
+        text=delivery.text,
     )
     return {
         "message": delivery.message,
         "key": delivery.key,
-        "text": shown_text(delivery.type, delivery.subtype, delivery.text),
-        "about": " · ".join((*about_message(row), "")),
+        "text": message_text(row, reader),
+        "about": " · ".join((*about_message(row, reader), "")),
         "time": format_time(time_ms),
-        "shown_time": shown_time(time_ms, zone),
+        "shown_time": shown_moment(time_ms, reader),
         "urgent": delivery.urgent,
     }
 
@@ -300,8 +313,8 @@ class InboxSocket:
     async def _show(self) -> None:
         while True:
             delivery = await self._waiting.get()
-            zone = await self._node.zone_of(self._peer)
-            await self._send_members({"delivery": _shown(delivery, zone)})
+            reader = await self._node.reader_of(self._peer)
+            await self._send_members({"delivery": _shown(delivery, reader)})
 
     async def _watch(self) -> None:
         """Tells the page whenever the inbox is another than at the last look; ends with the right
@@ -330,11 +343,20 @@ _NO_PROOF = 1008
 
 @get(
     "/inbox",
-    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
+    },
 )
-async def show_login(why: FromQuery[str] = "") -> Response[str]:
-    """Where a person logs in to their inbox."""
-    return Response(login_page(why), media_type=_HTML)
+async def show_login(request: Request[Any, Any, Any], why: FromQuery[str] = "") -> Response[str]:
+    """Where a person logs in to their inbox; who is logged in comes to it at once."""
+    inboxes: InboxAccess = request.app.state.inboxes
+    peer = "" if why else await inboxes.peer_of(request)
+    if peer:
+        return _to(inbox_path(peer))
+    language = browser_language(request.headers.get("accept-language", ""))
+    return Response(login_page(why, language), media_type=_HTML)
 
 
 @post(
@@ -482,8 +504,8 @@ async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str
     if visitor is None:
         return _to_login("link" if link else "session")
     view, form = await inboxes.look(peer), inboxes.form_of(visitor)
-    zone = await inboxes.node.zone_of(peer)
-    page = inbox_page(view, form, zone=zone, note=note, may_leave=not visitor.by_link)
+    reader = await inboxes.node.reader_of(peer)
+    page = inbox_page(view, form, reader=reader, note=note, link=link)
     cookie = await inboxes.renewed(visitor)
     return Response(page, media_type=_HTML, headers={"Set-Cookie": cookie} if cookie else {})
 

@@ -5,6 +5,8 @@ The page is plain HTML that works without a script (`static/inbox.html`).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -13,8 +15,10 @@ import msgspec
 from rapport.communication.ledger import IN_INBOX, Ledger, Question, is_there
 from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.communication.links import name_in_link
+from rapport.communication.texts import DEFAULT_READER, TextReader
 from rapport.core.event import content_id
 from rapport.kernel.tasks import run_blocking
+from rapport.web.page_texts import translated
 from rapport.web.pages import render
 
 MOST_WAITING = 200
@@ -23,6 +27,9 @@ MOST_DECIDED = 8
 NOTICE_FOR_MS = 7 * 86_400_000
 DECIDED_FOR_MS = 24 * 3_600_000
 _LOOK_BACK = 300
+_INBOX_PATH = re.compile(
+    r"(?i)/inbox(?:/(?!(?:\.|%2e){1,2}(?:/|\Z))[\w.~%-]{1,300}){0,2}", re.ASCII
+)
 
 
 class DecidedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,27 +134,77 @@ _NOTES = {
 }
 
 
-def login_page(why: str = "") -> str:
+def login_page(why: str = "", language: str = "en") -> str:
     """The login page; `why` is one of the known reasons, others show no note."""
-    return render("inbox_login.html", title="Inbox", note=_WHY.get(why, ""))
+    note = translated(language, _WHY.get(why, ""))
+    reader = TextReader(language=language)
+    title = translated(language, "Inbox")
+    return render("inbox_login.html", reader, title=title, note=note, path="/inbox")
 
 
 def inbox_page(
-    view: InboxView, form: str, *, zone: str = "UTC", note: str = "", may_leave: bool = True
+    view: InboxView,
+    form: str,
+    *,
+    reader: TextReader = DEFAULT_READER,
+    note: str = "",
+    link: str = "",
 ) -> str:
-    """The inbox; `form` is the form token, `zone` whose clock the person reads, `may_leave` whether
-    there is a session to end.
+    """The inbox for a reader; `form` is the form token, `link` the signed link that opened it;
+    empty = by a session.
     """
     return render(
         "inbox.html",
+        reader,
         view=view,
+        waiting_groups=group_repeats(view.waiting),
+        notice_groups=group_repeats(view.notices),
         form=form,
-        zone=zone,
-        count=_count(view),
-        note=_NOTES.get(note, ""),
-        may_leave=may_leave,
+        count=_count(view, reader.language),
+        note=translated(reader.language, _NOTES.get(note, "")),
+        path=inbox_path(view.peer, link),
+        may_leave=not link,
         blank=MessageRow(message=""),
         results=_RESULTS,
+    )
+
+
+class AppIcon(msgspec.Struct, frozen=True):
+    """An icon of an installed inbox."""
+
+    src: str
+    sizes: str
+    type: str = "image/png"
+
+
+class AppManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The web app manifest of an inbox."""
+
+    id: str
+    name: str
+    short_name: str
+    lang: str
+    start_url: str
+    scope: str = "/inbox"
+    display: str = "standalone"
+    background_color: str = "#f7f7f5"
+    theme_color: str = "#0b6e6e"
+    icons: tuple[AppIcon, ...] = tuple(
+        AppIcon(f"/static/icon-{size}.png", f"{size}x{size}") for size in (192, 512)
+    )
+
+
+def app_manifest(start: str, language: str) -> AppManifest:
+    """The manifest of the inbox at a path; of the login page for anything else."""
+    path = start if _INBOX_PATH.fullmatch(start) else "/inbox"
+    name = translated(language, "Inbox")
+    return AppManifest(
+        # A new link of the same person is the same app.
+        id="/".join(path.split("/")[:3]),
+        name=f"{name} · Rapport",
+        short_name=name,
+        lang=language,
+        start_url=path,
     )
 
 
@@ -156,13 +213,31 @@ def inbox_path(peer: str, link: str = "") -> str:
     return f"/inbox/{name_in_link(peer)}" + (f"/{quote(link, safe='')}" if link else "")
 
 
-def _count(view: InboxView) -> str:
+def group_repeats(rows: Sequence[MessageRow]) -> list[list[MessageRow]]:
+    """Messages of one conversation together, and those of a policy that say the same; each group
+    stands where its first message does.
+    """
+    groups: list[list[MessageRow]] = []
+    by_key: dict[tuple[str, str, str], list[MessageRow]] = {}
+    for row in rows:
+        keys = [("conversation", row.conversation, "")] if row.conversation else []
+        keys += [("policy", row.policy, row.text)] if row.policy else []
+        group = next((by_key[key] for key in keys if key in by_key), None)
+        if group is None:
+            group = []
+            groups.append(group)
+        group.append(row)
+        by_key |= {key: group for key in keys if key not in by_key}
+    return groups
+
+
+def _count(view: InboxView, language: str) -> str:
     number = len(view.waiting) + view.more
     if not number:
-        return "nothing waits for you"
-    return f"{number} message{'s' if number > 1 else ''} waiting" + (
-        f", {len(view.waiting)} shown" if view.more else ""
-    )
+        return translated(language, "nothing waits for you")
+    text = "{n} messages waiting" if number > 1 else "{n} message waiting"
+    shown = f", {translated(language, '{n} shown', n=len(view.waiting))}" if view.more else ""
+    return translated(language, text, n=number) + shown
 
 
 _RESULTS = {

@@ -10,8 +10,10 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
+from rapport.communication.texts import TextReader
 from rapport.core.errors import NotAuthenticated, RapportError, Unavailable
 from rapport.kernel.telemetry import get_logger
+from rapport.web.page_texts import browser_language, translated
 from rapport.web.pages import render
 from rapport.web.security import SAFE_HEADERS
 
@@ -130,13 +132,14 @@ _OUR_FAULT = (
 )
 
 
-def fault_page(code: str, status: int) -> str:
+def fault_page(code: str, status: int, language: str = "en") -> str:
     """What went wrong at a link, in people's words and without any part of the link."""
     fault = _FAULTS.get(code)
     if fault is None:
         fault = _TOO_FAST if status == 429 else _OUR_FAULT if status >= 500 else _BAD_LINK
-    heading, text, advice = fault
-    return render("fault.html", title=heading, heading=heading, said=text, advice=advice)
+    heading, text, advice = (translated(language, part) for part in fault)
+    reader = TextReader(language=language)
+    return render("fault.html", reader, title=heading, heading=heading, said=text, advice=advice)
 
 
 def _wrong_values(extra: Any) -> list[str]:
@@ -183,7 +186,8 @@ def _respond(
     headers: dict[str, str],
 ) -> Response[bytes]:
     if request is not None and wants_page(request.url.path, request.method, request.headers):
-        page = fault_page(str(body["title"]), status).encode()
+        language = browser_language(request.headers.get("accept-language", ""))
+        page = fault_page(str(body["title"]), status, language).encode()
         own = SAFE_HEADERS | headers
         return Response(page, status_code=status, media_type="text/html", headers=own)
     return Response(

@@ -70,6 +70,21 @@ def test_collectives_are_made_and_removed(site: Path, capsys: pytest.CaptureFixt
     assert asked(site, capsys, "members", "night")[0] == 2
 
 
+def test_who_is_on_duty_is_shown_with_the_next_change(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (site / "site.toml").open("a") as file:
+        file.write('roster = [{ person = "ana", hours = "08:00-20:00" }]\n')
+    code, out, told = asked(site, capsys, "duty", "guards", "--at", "2026-12-24T12:00:00Z")
+    assert (code, out, told) == (0, "ana\n", "until 2026-12-24T20:00:00.000Z\n")
+    code, out, _ = asked(site, capsys, "duty", "guards", "--at", "2026-12-24T22:00:00Z")
+    assert (code, out) == (0, "nobody: messages go to all members\n")
+    code, out, _ = asked(site, capsys, "duty", "guards", "--json")
+    assert json.loads(out)["group"] == "guards"
+    code, _, told = asked(site, capsys, "duty", "gards")
+    assert (code, "guards" in told) == (2, True)
+
+
 def test_wrong_use_names_what_would_be_right(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

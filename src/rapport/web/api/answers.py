@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,13 +20,14 @@ from rapport.channel.access.identities import FailedAttempts
 from rapport.communication.arrival_checks import Allowances
 from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.communication.links import name_from_link
-from rapport.communication.texts import shown_text, shown_time
+from rapport.communication.texts import DEFAULT_READER, TextReader, shown_moment
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.endpoint import NodeDependency
 from rapport.web.endpoint_docs import DOC, HTML, JSON, EndpointDoc
+from rapport.web.page_texts import translated
 from rapport.web.pages import message_facts, render
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN
@@ -82,8 +84,8 @@ async def show_answer_page(
     message, peer = name_from_link(message), name_from_link(peer)
     with _slowing(request, node):
         row = await node.linked_message(message, peer, token)
-    own, zone = await node.answer_of(message, peer), await node.zone_of(peer)
-    return Response(answer_page(peer, row, own, zone=zone), media_type="text/html")
+    own, reader = await node.answer_of(message, peer), await node.reader_of(peer)
+    return Response(answer_page(peer, row, own, reader=reader), media_type="text/html")
 
 
 @post(
@@ -117,7 +119,9 @@ async def take_answer(
     with _slowing(request, node):
         row = await node.linked_message(message, peer, token)
     is_new = await node.answer(message, peer, token, answer)
-    return Response(answered_page(peer, row, answer, is_new=is_new), media_type="text/html")
+    reader = await node.reader_of(peer)
+    page = answered_page(peer, row, answer, is_new=is_new, reader=reader)
+    return Response(page, media_type="text/html")
 
 
 @contextmanager
@@ -131,35 +135,48 @@ def _slowing(request: Request[Any, Any, Any], node: Node) -> Iterator[None]:
         raise
 
 
-def answer_page(peer: str, row: MessageRow, own: LedgerRow | None, *, zone: str) -> str:
+def answer_page(
+    peer: str, row: MessageRow, own: LedgerRow | None, *, reader: TextReader = DEFAULT_READER
+) -> str:
     """The message with its sender and two buttons."""
     return render(
         "answer.html",
-        title="Answer",
+        reader,
+        title=translated(reader.language, "Answer"),
         peer=peer,
         row=row,
-        facts=message_facts(row, zone),
-        note=_note(row, peer, own, zone),
+        facts=message_facts(row, reader),
+        note=_note(row, peer, own, reader),
     )
 
 
-def answered_page(peer: str, row: MessageRow, answer: str, *, is_new: bool) -> str:
+def answered_page(
+    peer: str,
+    row: MessageRow,
+    answer: str,
+    *,
+    is_new: bool,
+    reader: TextReader = DEFAULT_READER,
+) -> str:
     """The page after an answer."""
+    t = partial(translated, reader.language)
     recorded = "is recorded" if is_new else "was recorded already"
-    sentence = f"Your answer “{_SAID.get(answer, answer)}” {recorded}."
+    sentence = t(f"Your answer “{{answer}}” {recorded}.", answer=t(_SAID.get(answer, answer)))
     if row.state == CLOSED and row.answered_by not in ("", peer):
-        sentence += f" {row.answered_by} took care of it before."
-    text = shown_text(row.type, row.subtype, row.text)
-    return render("answered.html", title="Thank you", peer=peer, said=sentence, text=text)
+        sentence += " " + t("{name} took care of it before.", name=row.answered_by)
+    return render("answered.html", reader, title=t("Thank you"), peer=peer, said=sentence, row=row)
 
 
-def _note(row: MessageRow, peer: str, own: LedgerRow | None, zone: str) -> str:
+def _note(row: MessageRow, peer: str, own: LedgerRow | None, reader: TextReader) -> str:
     """This person's own earlier answer, or the person who answered first."""
+    t = partial(translated, reader.language)
     if own is not None:
-        text, when = _SAID.get(own.answer, own.answer), shown_time(own.time, zone)
-        return f"You answered “{text}” on {when}. You can change your answer."
+        answer, time = t(_SAID.get(own.answer, own.answer)), shown_moment(own.time, reader)
+        text = "You answered “{answer}” on {time}. You can change your answer."
+        return t(text, answer=answer, time=time)
     if row.answered_by and row.answered_by != peer:
-        return f"{row.answered_by} answered on {shown_time(row.answered_at, zone)}."
+        time = shown_moment(row.answered_at, reader)
+        return t("{name} answered on {time}.", name=row.answered_by, time=time)
     return ""
 
 

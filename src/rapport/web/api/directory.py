@@ -16,11 +16,12 @@ from litestar import Request, Response, delete, get, patch, post, put
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.directory import DirectoryEntry
+from rapport.communication.duty import DutyPlan, duty_plan
 from rapport.communication.people_import import PeopleImport, read_people_table
 from rapport.communication.sessions.sessions import OpenedSession
 from rapport.core.errors import InvalidInput, NotAuthenticated, Problem
 from rapport.core.json_objects import ObjectDecoder
-from rapport.core.times import format_time
+from rapport.core.times import format_time, parse_time
 from rapport.kernel.tasks import run_blocking
 from rapport.web.endpoint import (
     NodeDependency,
@@ -33,6 +34,9 @@ from rapport.web.endpoint_docs import CSV, DOC, JSON, JSON_OBJECT, EndpointDoc
 from rapport.web.security import OPEN, RequestGuard
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
+From = Annotated[str, QueryParameter(name="from")]
+To = Annotated[str, QueryParameter(name="to")]
+_TWO_WEEKS_MS = 14 * 86_400_000
 
 
 class ChangedEntry(msgspec.Struct, frozen=True):
@@ -186,6 +190,24 @@ async def list_members(
         return node.directory.member_names(collective, after=after, limit=limit)
 
     return json_response(await run_blocking(members))
+
+
+@get("/collectives/{collective:str}/duty", opt={DOC: EndpointDoc(answer=DutyPlan)})
+async def show_duty(
+    request: Request[Any, Any, Any],
+    collective: FromPath[str],
+    node: NodeDependency,
+    begin: From = "",
+    end: To = "",
+) -> Response[bytes]:
+    """Who of a collective with a roster is on duty at one time and until another, by default two
+    weeks from now.
+    """
+    require_unfiltered(request, node, "log")
+    since = parse_time(begin) if begin else node.clock.now_ms()
+    until = parse_time(end) if end else since + _TWO_WEEKS_MS
+    roster = await run_blocking(lambda: node.directory.roster_of(collective))
+    return json_response(await run_blocking(lambda: duty_plan(collective, roster, since, until)))
 
 
 @put(

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.params import FromPath
+from litestar.params import FromPath, FromQuery
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from rapport.kernel.node_identity import NodeIdentity
@@ -18,7 +18,9 @@ from rapport.node.overview import Overview
 from rapport.node.overview import overview as make_overview
 from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_admin
 from rapport.web.endpoint_docs import DOC, PROMETHEUS_TEXT, EndpointDoc
-from rapport.web.pages import static_file
+from rapport.web.inbox_page import AppManifest, app_manifest
+from rapport.web.page_texts import browser_language
+from rapport.web.pages import SERVICE_WORKER, static_file
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN, text_type
 
@@ -75,14 +77,38 @@ async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> 
         ANY_QUERY: True,
         DOC: EndpointDoc(
             answer={"type": "string"},
-            media=("text/css; charset=utf-8", "text/javascript; charset=utf-8"),
+            media=(
+                "text/css; charset=utf-8",
+                "text/javascript; charset=utf-8",
+                "text/html; charset=utf-8",
+                "image/png",
+            ),
         ),
     },
 )
 async def static(name: FromPath[str]) -> Response[bytes]:
-    """Style and script of the pages of people: inboxes and answers."""
+    """Style, scripts and icons of the pages of people: inboxes and answers."""
     body, media_type = static_file(name)
-    return Response(body, media_type=media_type)
+    # The script lies here, but serves the inboxes.
+    headers = {"Service-Worker-Allowed": "/inbox"} if name == SERVICE_WORKER else {}
+    return Response(body, media_type=media_type, headers=headers)
+
+
+@get(
+    "/static/inbox.webmanifest",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(answer=AppManifest, media=("application/manifest+json",)),
+    },
+)
+async def inbox_manifest(
+    request: Request[Any, Any, Any], start: FromQuery[str] = ""
+) -> Response[bytes]:
+    """What a phone needs to install an inbox; `start` is the inbox that the app opens."""
+    language = browser_language(request.headers.get("accept-language", ""))
+    body = msgspec.json.encode(app_manifest(start, language))
+    return Response(body, media_type="application/manifest+json")
 
 
 @get("/overview", opt={DOC: EndpointDoc(answer=Overview)})

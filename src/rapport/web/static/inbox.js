@@ -22,6 +22,8 @@ async function refresh() {
     old.querySelector(".taken").replaceChildren(...fresh.querySelector(".taken").childNodes);
     fresh.replaceWith(old);
   }
+  const open = new Set([...document.querySelectorAll("details[open]")].map((one) => one.dataset.group));
+  for (const one of page.querySelectorAll("details")) one.open ||= open.has(one.dataset.group);
   for (const id of ["waiting", "notices", "decided"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
   status.textContent = page.getElementById("status").textContent;
   main.querySelector(".note")?.remove();
@@ -32,7 +34,8 @@ function show(delivery) {
   const one = document.getElementById("blank").content.firstElementChild.cloneNode(true);
   one.dataset.message = delivery.message;
   one.classList.toggle("urgent", delivery.urgent);
-  one.querySelector(".urgency").textContent = delivery.urgent ? "urgent · " : "";
+  const urgency = one.querySelector(".urgency");
+  urgency.textContent = delivery.urgent ? urgency.dataset.word : "";
   one.querySelector(".about").textContent = delivery.about;
   const time = one.querySelector("time");
   time.dateTime = delivery.time;
@@ -75,3 +78,6 @@ function connect() {
 }
 
 connect();
+
+// Only HTTPS and this machine have service workers; without one the page works all the same.
+navigator.serviceWorker?.register("/static/inbox-worker.js", { scope: "/inbox" }).catch((fault) => console.info(fault.message));
