@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rapport.core.times import parse_time
 from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_situation
-from support.situation_worlds import NAME, ONTOLOGY, judge_world, varied_world
+from support.situation_worlds import (
+    NAME,
+    ONTOLOGY,
+    SituationTables,
+    SituationWorld,
+    judge_world,
+    varied_world,
+)
 from support.varied.sites import Draws
 
 pytestmark = pytest.mark.slow
@@ -87,3 +96,58 @@ def test_everything_is_said_and_happens_often() -> None:
     assert all(met[code] >= 3 for code in LINTED), met
     assert met["begins"] > 30, met
     assert met["ends"] > 15, met
+
+
+HOURS = ("00:00", "04:30", "08:00", "12:00", "22:00", "23:15")
+DAYS = ("", " on Mon-Fri", " on Sat, Sun", " on Fri", " on Sun-Tue")
+MONDAY = parse_time("2024-01-08T00:00:00+01:00")
+WEEK_MS = 7 * 86_400_000
+
+
+def window(draws: Draws) -> str:
+    days = draws.choice(DAYS)
+    negation = draws.choice(("", "not "))
+    first, last = draws.choice(HOURS), draws.choice((*HOURS, "24:00"))
+    if first == last or draws.randint(0, 5) == 5:
+        return f"time is {negation}on{days.removeprefix(' on') or ' Wed'}"
+    return f"time is {negation}between {first} and {last}{days}"
+
+
+def clock_expression(draws: Draws, depth: int) -> str:
+    if not depth:
+        return window(draws)
+    parts = [clock_expression(draws, depth - 1) for _part in range(draws.randint(2, 3))]
+    return f"({draws.choice((' AND ', ' OR ')).join(parts)})"
+
+
+def judged_week(draws: Draws) -> Counter[str]:
+    """Checks one expression of times over a week, which shows every time there is."""
+    text = f"concepts\nsituation\n  {clock_expression(draws, draws.randint(1, 2))}\nactions\n  go\n"
+    problems = compile_situation(text, name=NAME, ontology=ONTOLOGY).problems
+    said = {problem.code.removeprefix("policy.") for problem in problems}
+    world = SituationWorld(
+        tables=(SituationTables().version(),),
+        readings=(),
+        start=MONDAY,
+        until=MONDAY + WEEK_MS,
+        ontology=msgspec.structs.replace(ONTOLOGY, zone="Europe/Berlin"),
+    )
+    found = judge_world(world, text)
+    is_ever = bool(found.detections)
+    is_always = [one.time for one in found.detections] == [MONDAY]
+    assert ("never_fires" in said) == (not is_ever), text
+    assert ("always_true" in said) == is_always, text
+    return Counter(never=not is_ever, always=is_always, both=is_ever and not is_always)
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_of_times_of_day_lint_says_what_a_week_shows(draws: Draws) -> None:
+    judged_week(draws)
+
+
+def test_times_that_never_and_always_meet_are_drawn_often() -> None:
+    met: Counter[str] = Counter()
+    for seed in range(60):
+        met += judged_week(Chance(seed))
+    assert min(met["never"], met["always"], met["both"]) >= 3, met

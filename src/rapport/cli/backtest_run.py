@@ -17,12 +17,18 @@ from rapport.cli.backtest import progress_bar
 from rapport.cli.explain import candidate_tree
 from rapport.cli.output import print_note
 from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
-from rapport.core.errors import Corrupt, InvalidInput, Problem, Unsupported
+from rapport.core.errors import Corrupt, InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.progress import Progress, wants_progress_lines, write_progress
-from rapport.pipeline.backtest.contenders import Contender, choose, opponents, with_text
-from rapport.pipeline.backtest.contest import BackTestRequest, BackTestRun, make, version_of
+from rapport.pipeline.backtest.contenders import (
+    Contender,
+    choose,
+    opponents,
+    version_of,
+    with_text,
+)
+from rapport.pipeline.backtest.contest import BackTestRequest, BackTestRun, make
 from rapport.pipeline.backtest.execution import (
     BackTestFound,
     BackTestWork,
@@ -45,9 +51,10 @@ from rapport.pipeline.backtest.sweep import Sweep, SweepResult, run_sweep, swept
 from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
 from rapport.pipeline.history.runner import explain_run
 from rapport.policy.explain.answer import WhyNotAnswer
+from rapport.policy.explain.situation_evidence import SituationEvidence
+from rapport.policy.explain.situation_wording import evidence_lines
 from rapport.policy.explain.wording import bindings_text, duration
 from rapport.policy.operators.base import END_OF_TIME
-from rapport.policy.situation_plan import SituationPlan
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -315,13 +322,6 @@ def _contenders(request: BacktestRequest, site: Site) -> tuple[list[Contender], 
     if request.compare is not None:
         first, second, by = opponents(found[0], choose(site, request.compare, on_record))
         found = [first, second]
-    situations = [one.label for one in found if isinstance(one.plan, SituationPlan)]
-    if request.explain and situations:
-        raise Unsupported(
-            f"--explain of the situation of {situations[0]}",
-            "a back-test",
-            hint="leave out --explain; the episodes are listed with how long they lasted",
-        )
     return found, by
 
 
@@ -572,7 +572,9 @@ class BacktestText:
             if one.why is None:
                 continue
             self._print(Text(f"\nWhy {one.why.policy} fired", "bold"))
-            if one.why.held is None:
+            if one.why.situation is not None:
+                self._evidence(one.why.situation)
+            elif one.why.held is None:
                 self._print(Text("  the readings around it do not tell", "yellow"))
             else:
                 self._console.print(candidate_tree(one.why.held))
@@ -581,9 +583,20 @@ class BacktestText:
         if examples[0].command and all(one.why is None for one in examples):
             self._print(Text(f"\nwhy: {examples[0].command}", "dim"))
 
+    def _evidence(self, evidence: SituationEvidence) -> None:
+        from rich.text import Text
+
+        for line in evidence_lines(evidence):
+            self._print(Text(f"  {line}"))
+
     def _why_not(self, answer: WhyNotAnswer) -> None:
         from rich.text import Text
 
+        if answer.situation is not None:
+            head = f"\n{answer.policy} at the time: the situation is {answer.situation.truth}"
+            self._print(Text(head, "bold"))
+            self._evidence(answer.situation)
+            return
         did = "fired, too" if answer.fired else "did not"
         self._print(Text(f"\nWhy {answer.policy} {did}", "bold"))
         shown = answer.fired or answer.candidates

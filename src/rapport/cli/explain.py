@@ -18,7 +18,6 @@ from cyclopts import Parameter
 from rapport.cli.arguments import parse_moment
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stdout, write_json
-from rapport.cli.policy_states import evidence_lines
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.times import format_time, parse_duration
 from rapport.policy.explain.answer import (
@@ -29,6 +28,7 @@ from rapport.policy.explain.answer import (
     Truth,
     WhyNotAnswer,
 )
+from rapport.policy.explain.situation_wording import evidence_lines
 from rapport.policy.explain.wording import bindings_text as who
 from rapport.policy.explain.wording import duration, relative
 
@@ -266,7 +266,7 @@ def _show(one: Explanation, with_text: bool) -> None:
     head = f"\nWhy {one.policy} {became}, version {one.version}"
     console.print(Text(head, style="bold"))
     if one.situation is not None:
-        for line in evidence_lines(msgspec.to_builtins(one.situation)):
+        for line in evidence_lines(one.situation):
             console.print(Text(f"  {line}"), soft_wrap=True)
     elif one.held is None:
         text = "the log or the tables no longer hold what it was found by"
@@ -333,7 +333,7 @@ def show_answer(console: Console, answer: WhyNotAnswer) -> None:
         truth = answer.situation.truth
         head = f"{answer.policy}{about} at {format_time(answer.at)}: the situation is {truth}"
         console.print(Text(head, style="bold"))
-        for line in evidence_lines(msgspec.to_builtins(answer.situation)):
+        for line in evidence_lines(answer.situation):
             console.print(Text(f"  {line}"), soft_wrap=True)
         return
     console.print(_headline(answer))

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -16,11 +15,12 @@ from rapport.cli.node_api import HERE, NodeAccess, Where
 from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time
+from rapport.policy.explain.situation_wording import atom_text
+from rapport.policy.situations.current_states import AtomState
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
 
-_SHOWN_READINGS = 10
 HEADS = ("situation", "state", "since", "now", "values", "acknowledged by")
 
 
@@ -85,47 +85,13 @@ def _row(each: Any) -> tuple[str, ...]:
         one["state"],
         since,
         one["truth"],
-        "; ".join(_atom(atom) for atom in one["atoms"]),
+        "; ".join(atom_text(msgspec.convert(atom, AtomState)) for atom in one["atoms"]),
         each["acknowledged_by"],
     )
 
 
 def _shown(bindings: dict[str, str]) -> str:
     return " ".join(f"{alias}={identity}" for alias, identity in sorted(bindings.items()))
-
-
-def _atom(atom: Any) -> str:
-    """`temperature of F > -15 is true: -14.2 degC, 0.8 K above`."""
-    values = atom.get("values", {})
-    if atom["truth"] == "unknown" and len(values) == 1:
-        values = {}  # that the value is unknown is what the line says
-    facts = [_value(name, value, alone=len(values) == 1) for name, value in values.items()]
-    distance = atom.get("distance")
-    if distance is not None:
-        side = "above" if distance >= 0 else "below"
-        unit = atom.get("unit", "").replace("degC", "K")  # of a difference
-        facts.append(f"{f'{abs(distance):.6g} {unit}'.rstrip()} {side}")
-    text = f": {', '.join(facts)}" if facts else ""
-    return f"{atom['text']} is {atom['truth']}{text}"
-
-
-def evidence_lines(situation: dict[str, Any]) -> Iterator[str]:
-    """What `rapport explain` says of a situation: each atom, since when, its value and distance,
-    and the readings of the aggregates.
-    """
-    for each in situation.get("atoms", ()):
-        since = each.get("since")
-        yield _atom(each["atom"]) + (f", since {format_time(since)}" if since is not None else "")
-    for one in situation.get("aggregates", ()):
-        ids = ", ".join(id for _time, id in one["readings"][-_SHOWN_READINGS:])
-        yield f"{one['aggregate']}: {one['count']} readings, newest {ids}"
-
-
-def _value(name: str, value: Any, *, alone: bool) -> str:
-    known = value.get("value")
-    shown = f"{known:.6g}" if isinstance(known, float) else known
-    text = "unknown" if known is None else f"{shown} {value.get('unit', '')}".rstrip()
-    return text if alone else f"{name} {text}"
 
 
 def _summary(found: Any) -> str:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.cli.main import run
 from rapport.core.detection import Detection
 from rapport.core.times import parse_time
 from rapport.pipeline.backtest.backtest_page import report_page
@@ -21,6 +22,8 @@ from rapport.pipeline.backtest.find_history import find_history
 from rapport.pipeline.backtest.findings import DetectionColumns
 from rapport.pipeline.backtest.pieces import Window
 from rapport.pipeline.drawing.calendar import Calendar
+from rapport.policy.explain.why_not import WhyNotQuestion
+from rapport.site.explain import recorded_answer
 from rapport.site.site import Site, load_site
 
 MINUTE = 60_000
@@ -77,14 +80,18 @@ def freezers(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return make_site(tmp_path_factory.mktemp("freezers"))
 
 
-def back_tested(site: Site, *names: str, period: Window | None = None) -> BackTestRun:
+def back_tested(
+    site: Site, *names: str, period: Window | None = None, explain: int = 0
+) -> BackTestRun:
     contenders, by = [choose(site, name, list) for name in names], list[str]()
     if len(names) > 1:
         first, second, by = opponents(*contenders)
         contenders = [first, second]
     history = find_history(site, f"probes={site.directory / 'history'}")
     work = BackTestWork.of(site, [one.plan for one in contenders], history, period=period)
-    return make(work, contenders, by, run_here, Calendar(), BackTestRequest(show=9))
+    return make(
+        work, contenders, by, run_here, Calendar(), BackTestRequest(show=9, explain=explain)
+    )
 
 
 def test_episodes_are_counted_and_measured_and_an_open_one_lasts_to_the_end(
@@ -152,6 +159,62 @@ def test_the_page_tells_episodes_and_what_overlaps(freezers: Site) -> None:
     assert "Episodes of low per day" in page
     assert "<b>12 min</b>low in all" in page
     assert "6 min, open at the end" in page
+
+
+def test_an_episode_is_explained_as_why_not_explains_its_beginning(freezers: Site) -> None:
+    told = back_tested(freezers, "low", explain=9).told
+    assert len(told.examples) == 2
+    for one in told.examples:
+        question = WhyNotQuestion(at=one.detection.time, given=one.detection.bindings, within_ms=0)
+        file = f"probes={freezers.directory / 'history' / 'probes.csv'}"
+        judged = recorded_answer(freezers, "low", question, [file]).situation
+        assert one.why is not None
+        assert one.why.situation == judged
+        assert judged is not None
+        assert judged.truth == "true"
+    [atom] = judged.atoms
+    assert (atom.atom.distance, atom.atom.unit) == (1.0, "K")
+    assert atom.since == START + 14 * MINUTE
+
+
+def test_of_two_versions_the_other_one_shows_how_it_stood(freezers: Site) -> None:
+    made = back_tested(freezers, "high", "low", explain=1).told
+    assert made.comparison is not None
+    [one] = made.comparison.examples
+    assert one.why is not None
+    assert one.why_not is not None
+    assert one.why.situation is not None
+    assert one.why_not.situation is not None
+    assert (one.why.policy, one.why.situation.truth) == ("low", "true")
+    assert (one.why_not.policy, one.why_not.situation.truth) == ("high", "false")
+    assert one.why_not.situation.atoms[0].atom.distance == -4.0
+    page = report_page(made, Calendar())
+    assert "4 K below" in page
+    assert "the situation is false" in page
+
+
+def test_a_situation_and_conditions_explain_each_other(freezers: Site) -> None:
+    found = back_tested(freezers, "low", "once", explain=1).told.comparison
+    assert found is not None
+    [one] = [each for each in found.examples if each.found_by == "first"]
+    assert one.why is not None
+    assert one.why.situation is not None
+    assert one.why_not is not None
+    assert one.why_not.situation is None
+    turned = back_tested(freezers, "once", "low", explain=1).told.comparison
+    assert turned is not None
+    [other] = [each for each in turned.examples if each.found_by == "second"]
+    assert other.why == one.why
+
+
+def test_the_command_line_explains_an_episode(
+    freezers: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = f"probes={freezers.directory / 'history'}"
+    command = ["backtest", "low", "--history", history, "--site", str(freezers.directory)]
+    assert run([*command, "--show", "1", "--explain"]) == 0
+    said = capsys.readouterr().out
+    assert "temperature of F > -15 for 2min is true: -9 degC, 6 K above, since 2025-03-01T" in said
 
 
 SPANS = st.lists(

@@ -35,6 +35,7 @@ from rapport.policy.explain.explainer import Explainer
 from rapport.policy.explain.past_readings import read_past
 from rapport.policy.explain.why_not import WhyNotQuestion
 from rapport.policy.plan import Plan
+from rapport.policy.situation_plan import SituationPlan
 from rapport.tables.instances import Instances
 from support.varied.worlds import ONTOLOGY, Pull
 
@@ -435,9 +436,45 @@ def test_a_match_that_the_guard_stopped_is_explained_by_the_guard() -> None:
         failed = stopped.candidates[0].first_failed
         assert failed is not None
         assert failed.text.startswith("while at most 0 of K: person")
+        [atom] = failed.children
+        assert atom.truth == "false"
+        assert atom.because.startswith("1 counted (keeper), since ")
+        assert [child.text for child in atom.children] == ["keeper"]
         assert [note for note in stopped.notes if note.kind == "told"] == []
         passed = await node.asking.why_not("alone", WhyNotQuestion(at=1_000, within_ms=500))
         assert [one.became for one in passed.fired] == ["detected"]
+        [detection] = await node.detections()
+        explained = await node.asking.why(detection)
+        assert explained.held is not None
+        guard = explained.held.clauses[-1]
+        assert (guard.truth, guard.text[:5]) == ("true", "while")
+        [atom] = guard.children
+        assert (atom.truth, atom.because[:9]) == ("true", "0 counted")
+
+    run(scenario)
+
+
+def test_what_has_lasted_longer_than_a_day_says_since_when() -> None:
+    text = "concepts\n  person A\nsituation\n  no position of A for 1 min\nactions\n  look\n"
+    situation = compile_policy(text, name="alone", ontology=ONTOLOGY, window_ms=WINDOW_MS).plan
+    assert isinstance(situation, SituationPlan)
+    day = 24 * HOUR_MS
+
+    async def scenario() -> None:
+        node = Node()
+        for number in range(3):
+            await node.seen(f"e{number}", number * 30_000, "guest", IN)
+        await node.seen("k1", 40 * day, "keeper", IN)
+        asking = Explainer(
+            *(node.channels, ONTOLOGY, PULL, {"alone": text}, plan_of),
+            lateness_ms=0,
+            situation_of=lambda _name, _text: situation,
+        )
+        question = WhyNotQuestion(at=40 * day, given={"A": "guest"}, within_ms=0)
+        answer = await asking.why_not("alone", question)
+        assert answer.situation is not None
+        [silent] = answer.situation.atoms
+        assert (silent.atom.truth, silent.since) == ("true", 120_000)
 
     run(scenario)
 

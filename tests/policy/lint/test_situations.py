@@ -76,6 +76,9 @@ def codes(problems: tuple[Problem, ...]) -> list[str]:
         "region of S is 'north'\n  region of S is one of ('south', 'west')",
         "count of humidity of S in the last 1 h below 0",
         "time is on Sat\n  time is not on Sat\n  humidity of S above 1 %",
+        "time is between 22:00 and 06:00\n  time is between 08:00 and 12:00\n"
+        "  humidity of S above 1 %",
+        "time is on 24 Dec\n  time is on 25 Dec\n  humidity of S above 1 %",
         "some station T with (humidity of T above 3 % AND humidity of T below 2 %)\n"
         "  humidity of S above 1 %",
         "(humidity of S above 30 % OR humidity of S below 20 %) AND humidity of S is 25 %",
@@ -94,6 +97,11 @@ def test_a_situation_that_is_never_true_is_warned_of(situation: str, ontology: O
         "humidity of S above 30 %\n  temperature of S below 20 degC",
         "humidity of S above 30 % OR humidity of S below 20 %",
         "NOT (humidity of S above 30 % for 5 min)\n  humidity of S above 30 %",
+        "time is between 22:00 and 06:00\n  time is between 05:00 and 12:00\n"
+        "  humidity of S above 1 %",
+        "time is between 22:00 and 06:00 on 24 Dec\n  time is on 25 Dec\n  humidity of S above 1 %",
+        "time is between 08:00 and 12:00 in 'Asia/Tokyo'\n"
+        "  time is between 22:00 and 06:00 in 'Europe/Berlin'\n  humidity of S above 1 %",
         "mean of humidity of S in the last 1 h above 30 %\n  humidity of S below 20 %",
         "some station T with (humidity of T above 3 %)\n  humidity of S below 2 %",
         "at most 2 station T with (humidity of T above 3 %)\n  humidity of S below 2 %",

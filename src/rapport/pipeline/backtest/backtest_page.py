@@ -26,6 +26,8 @@ from rapport.pipeline.drawing.html import behind, cards, section, table
 from rapport.pipeline.drawing.html import page as whole_page
 from rapport.pipeline.drawing.style import style
 from rapport.policy.explain.answer import Candidate, ConditionNode, Truth, WhyNotAnswer
+from rapport.policy.explain.situation_evidence import SituationEvidence
+from rapport.policy.explain.situation_wording import evidence_nodes
 from rapport.policy.explain.wording import bindings_text, duration, relative
 from rapport.policy.lifecycle.registry import text_difference
 
@@ -42,7 +44,9 @@ def explained(example: Example, calendar: Calendar, number: int) -> str:
     parts = [f'<article id="why-{number}"><h3>{escape(when)} · {escape(about)}</h3>']
     if example.why is not None:
         parts.append(f"<p>Why <b>{escape(example.why.policy)}</b> fired</p>")
-        if example.why.held is None:
+        if example.why.situation is not None:
+            parts.append(_evidence(example.why.situation))
+        elif example.why.held is None:
             parts.append('<p class="soft">The readings around it do not tell.</p>')
         else:
             parts.append(_candidate(example.why.held))
@@ -51,7 +55,15 @@ def explained(example: Example, calendar: Calendar, number: int) -> str:
     return "".join([*parts, "</article>"])
 
 
+def _evidence(evidence: SituationEvidence) -> str:
+    nodes = "".join(_node(node, evidence.time) for node in evidence_nodes(evidence))
+    return f'<ul class="why">{nodes}</ul>'
+
+
 def _answer(answer: WhyNotAnswer) -> str:
+    if answer.situation is not None:
+        head = f"{escape(answer.policy)}</b> at the time: the situation is {answer.situation.truth}"
+        return f"<p><b>{head}</p>{_evidence(answer.situation)}"
     did = "fired, too" if answer.fired else "did not"
     parts = [f"<p>Why <b>{escape(answer.policy)}</b> {did}</p>"]
     shown = answer.fired or answer.candidates

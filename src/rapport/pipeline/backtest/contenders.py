@@ -138,3 +138,9 @@ def _recorded(
     if not text:
         raise UnknownName(f"version of {name}", version, versions, code="policy.unknown_version")
     return text
+
+
+def version_of(contender: Contender) -> str:
+    """The version that the policy would have under its own name."""
+    plan = msgspec.structs.replace(contender.plan, policy=contender.name)
+    return plan.version()

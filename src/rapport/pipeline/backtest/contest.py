@@ -14,7 +14,7 @@ import numpy as np
 from rapport.core.detection import Detection
 from rapport.core.errors import Problem
 from rapport.core.times import format_time
-from rapport.pipeline.backtest.contenders import Contender
+from rapport.pipeline.backtest.contenders import Contender, version_of
 from rapport.pipeline.backtest.episodes import Episodes, episode_rows, only_one_episode
 from rapport.pipeline.backtest.examples import explain
 from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork
@@ -210,12 +210,6 @@ def _only(
     return alone[0][inside[0]], alone[1][inside[1]]
 
 
-def version_of(contender: Contender) -> str:
-    """The version that the policy would have under its own name."""
-    plan = msgspec.structs.replace(contender.plan, policy=contender.name)
-    return plan.version()
-
-
 class _Teller:
     """Gives examples their commands and, the first few, their explanations."""
 
@@ -246,12 +240,10 @@ class _Teller:
 
     def _named(self, example: Example) -> Example:
         own = self._contenders[example.found_by]
-        name, is_situation = own.name, isinstance(own.plan, SituationPlan)
         return msgspec.structs.replace(
             example,
-            detection=msgspec.structs.replace(example.detection, policy=name),
-            # Situations are not explained here yet.
-            command="" if is_situation else self._command(example.detection),
+            detection=msgspec.structs.replace(example.detection, policy=own.name),
+            command=self._command(example.detection),
         )
 
     def _command(self, detection: Detection) -> str:

@@ -21,6 +21,7 @@ from rapport.policy.explain.answer import (
     Candidate,
     ConditionNode,
     Explanation,
+    Truth,
     WhyNotAnswer,
 )
 from rapport.policy.explain.evidence import (
@@ -54,6 +55,7 @@ from rapport.policy.explain.situation_evidence import (
     check_bindings,
     situation_at,
 )
+from rapport.policy.explain.situation_wording import evidence_nodes
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why, why_not
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
@@ -61,6 +63,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.readings import split_events
 from rapport.policy.runner.local import in_event_order
 from rapport.policy.situation_plan import SituationPlan, longest_look_back_ms
+from rapport.policy.situations.guard_truth import guard_situation
 
 Compile = Callable[[str, str], Plan]
 """Compiles a policy from its name and text; raises PolicyError."""
@@ -69,6 +72,8 @@ _MOST_WIDENINGS = 3
 _MOST_SHOWN = 5
 
 
+_MOST_EVENTS = 400_000
+"""Events that may be read to find since when something has been so."""
 _SITUATION_READINGS_MS = 86_400_000
 """How far before a situation its readings are looked at, beyond its windows."""
 
@@ -131,7 +136,7 @@ class Explainer:
             past = await self._past(plan, span, question.given, to_the_end=True)
             answer = await self._decided(plan, question, past, then, tables.pull)
         answer = _with_pending(answer, past, self._lateness_ms)
-        answer = _with_guard(answer, plan, past)
+        answer = await self._with_guard(answer, plan, past, tables)
         notes = (
             *(then.notes if then else ()),
             *past.notes,
@@ -179,6 +184,9 @@ class Explainer:
                 if found.held is not None:
                     raws = RawValues(self._channels, past.events, self._may_read)
                     held = candidate_with_facts(await raws.filled(found.held), plan, tables)
+                    if plan.guard is not None:
+                        guard = await self._guard_node(plan, detection, tables, "true")
+                        held = msgspec.structs.replace(held, clauses=(*held.clauses, guard))
                     return msgspec.structs.replace(found, held=held)
         return found
 
@@ -221,25 +229,81 @@ class Explainer:
         began: int,
         tables: TablesAtTime,
     ) -> tuple[SituationEvidence | None, PastReadings]:
-        """What the readings before a time say of a binding; `began`: from when on all count."""
+        """What the readings before a time say of a binding; `began`: from when on all count. Reads
+        further back while an atom has been so since before the readings.
+        """
         sources = self._ontology.sources.values()
         period = max((one.period_ms + one.stale_after_ms for one in sources), default=0)
-        back = 2 * (longest_look_back_ms(plan) + period) + _SITUATION_READINGS_MS
-        past = await read_past(
-            self._channels,
-            self._ontology,
-            plan.policy,
-            plan.streams(),
-            NeededRange(began - back, time),
-            emitted_since=began,
-            lateness_ms=self._lateness_ms,
+        look_back = longest_look_back_ms(plan) + period
+        back, counts = 2 * look_back + _SITUATION_READINGS_MS, list[int]()
+        while True:
+            past = await read_past(
+                self._channels,
+                self._ontology,
+                plan.policy,
+                plan.streams(),
+                NeededRange(began - back, time),
+                emitted_since=began,
+                lateness_ms=self._lateness_ms,
+            )
+            counted = {one.id for one in past.readings}
+            is_last = len(counts) == _MOST_WIDENINGS
+            is_last |= past.looked_at * _WIDENED > _MOST_EVENTS
+            # If going further back brought nothing more, the record begins with these readings.
+            is_all = is_last and counts[-1:] == [len(counted)]
+            settled = None if is_all else began - back + look_back
+            counts.append(len(counted))
+            events = [one.event for id, one in past.events.items() if id in counted]
+            batch, _rejected = split_events(events, self._ontology)
+            given = (plan, self._ontology, tables.pull, in_event_order(batch))
+            work = partial(situation_at, *given, bindings, time, settled=settled)
+            found = await run_in_thread(work, name="why")
+            if is_last or found is None or not found.lacks_since():
+                return found, past
+            back *= _WIDENED
+
+    async def _guard_node(
+        self, plan: Plan, match: Detection, tables: TablesAtTime, truth: Truth
+    ) -> ConditionNode:
+        """The guard with its atoms at the time of a match; `truth`: what it was when it ran."""
+        assert plan.guard is not None, "the plan has a guard"
+        text = f"while {'; '.join(line.strip() for line in condition_lines(plan.guard))}"
+        guard = guard_situation(plan, match.bindings.keys())
+        given = {bound.alias: match.bindings[bound.alias] for bound in guard.aliases}
+        evidence, _past = await self._evidence(guard, given, match.time, match.time, tables)
+        if truth == "true":
+            atoms = () if evidence is None else evidence_nodes(evidence)
+            return ConditionNode(text=text, truth=truth, children=atoms)
+        because = f"it was false or unknown at {format_time(match.time)}"
+        if evidence is None or evidence.truth == "true":  # readings or tables have changed since
+            return ConditionNode(text=text, truth="false", because=because)
+        because = f"it was {evidence.truth} at {format_time(match.time)}"
+        return ConditionNode(
+            text=text, truth=evidence.truth, because=because, children=evidence_nodes(evidence)
         )
-        counted = {one.id for one in past.readings}
-        events = [one.event for id, one in past.events.items() if id in counted]
-        batch, _rejected = split_events(events, self._ontology)
-        given = (plan, self._ontology, tables.pull, in_event_order(batch))
-        work = partial(situation_at, *given, bindings, time)
-        return await run_in_thread(work, name="why"), past
+
+    async def _with_guard(
+        self, answer: WhyNotAnswer, plan: Plan, past: PastReadings, tables: TablesAtTime
+    ) -> WhyNotAnswer:
+        """Marks matches that the guard stopped: the evaluation looks at the conditions alone, and
+        the policy ran without emitting them.
+        """
+        if plan.guard is None:
+            return answer
+        emitted = {one.id() for one in past.reported}
+        stopped = [
+            one for one in answer.fired if one.detection and one.detection.id() not in emitted
+        ]
+        fired = tuple(one for one in answer.fired if one not in stopped)
+        if fired or not stopped:
+            return msgspec.structs.replace(answer, fired=fired)
+        held = []
+        for one in stopped[:_MOST_SHOWN]:
+            assert one.detection is not None, "what is stopped is known"
+            guard = await self._guard_node(plan, one.detection, tables, "false")
+            clauses = (*one.clauses, guard)
+            held.append(msgspec.structs.replace(one, became="not while", clauses=clauses))
+        return msgspec.structs.replace(answer, fired=(), candidates=tuple(held))
 
     async def _is_history(self, detection: Detection) -> bool:
         """Whether imported readings led to the detection."""
@@ -399,28 +463,6 @@ def _with_pending(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) ->
         return msgspec.structs.replace(answer, fired=fired)
     held = tuple(msgspec.structs.replace(one, became="pending") for one in waiting)
     return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
-
-
-def _with_guard(answer: WhyNotAnswer, plan: Plan, past: PastReadings) -> WhyNotAnswer:
-    """Marks matches that the guard stopped: the evaluation looks at the conditions alone, and the
-    policy ran without emitting them.
-    """
-    if plan.guard is None:
-        return answer
-    emitted = {one.id() for one in past.reported}
-    stopped = [one for one in answer.fired if one.detection and one.detection.id() not in emitted]
-    fired = tuple(one for one in answer.fired if one not in stopped)
-    if fired or not stopped:
-        return msgspec.structs.replace(answer, fired=fired)
-    text = f"while {'; '.join(line.strip() for line in condition_lines(plan.guard))}"
-    held = []
-    for one in stopped:
-        assert one.detection is not None, "what is stopped is known"
-        because = f"it was false or unknown at {format_time(one.detection.time)}"
-        node = ConditionNode(text=text, truth="false", because=because)
-        clauses = (*one.clauses, node)
-        held.append(msgspec.structs.replace(one, became="not while", clauses=clauses))
-    return msgspec.structs.replace(answer, fired=(), candidates=tuple(held[:_MOST_SHOWN]))
 
 
 def _not_decided(waiting: Candidate, past: PastReadings) -> AnswerNote:

@@ -2,8 +2,8 @@
 not fill, and `X AND Y for D`. [SI-13]
 
 A condition is impossible if no values make it true: it is split into ways, each a set of atoms that
-are true or false together, and of each value the comparisons with constants must fit. What is not
-understood counts as possible.
+are true or false together, and of each value the comparisons with constants must fit, and of the
+times of day some time of a clock. What is not understood counts as possible.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from rapport.policy.language.tree import (
     PolicyTree,
     SourceSpan,
 )
+from rapport.policy.lint.clock_times import WindowLiteral, can_be_shown
 from rapport.policy.lint.satisfiability import (
     Requirement,
     can_coincide,
@@ -65,6 +66,7 @@ from rapport.policy.situation_plan import (
     Negation,
     SituationPlan,
     Sustained,
+    TimeWindow,
     Value,
     counted_aliases,
 )
@@ -144,6 +146,8 @@ def _follows(condition: Condition, holds: bool, way: _Way) -> bool:
 
 
 def _literal_follows(literal: _Literal, way: _Way) -> bool:
+    if isinstance(literal.atom, TimeWindow):
+        return not can_be_shown(_windows([*way, literal._replace(holds=not literal.holds)]))
     compared = _required(literal)
     if compared is None:
         return literal in way
@@ -226,6 +230,8 @@ def _together(inner: list[list[_Way]]) -> list[_Way]:
 def _is_possible(way: _Way) -> bool:
     required: dict[bytes, list[Requirement]] = {}
     truths: dict[bytes, bool] = {}
+    if not can_be_shown(_windows(way)):
+        return False
     for literal in way:
         compared = _required(literal)
         if compared is not None:
@@ -236,6 +242,11 @@ def _is_possible(way: _Way) -> bool:
         if truths.setdefault(key, literal.holds) != literal.holds:
             return False
     return all(compatible(requirements) for requirements in required.values())
+
+
+def _windows(way: Iterable[_Literal]) -> list[WindowLiteral]:
+    """The windows of time that are open, or not."""
+    return [WindowLiteral(one.atom, one.holds) for one in way if isinstance(one.atom, TimeWindow)]
 
 
 def _required(literal: _Literal) -> tuple[Value, Requirement] | None:

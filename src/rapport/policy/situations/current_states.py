@@ -6,7 +6,7 @@ Reads the traces of the operator; nothing is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -35,14 +35,18 @@ from rapport.policy.situation_plan import (
     Value,
     inner_nodes,
 )
+from rapport.policy.situations.binding_rows import JoinedRows, PassingRows
 from rapport.policy.situations.graph import Frame, PlacedCondition
 from rapport.policy.situations.lives import PolicySituations
 from rapport.policy.situations.traces import FALSE, TRUE, UNKNOWN, Trace
+from rapport.units.quantities import converter
 
 Truth = Literal["true", "false", "unknown"]
 _TRUTHS: dict[int, Truth] = {FALSE: "false", UNKNOWN: "unknown", TRUE: "true"}
 MOST_STATES = 1_000
 """States that are listed; all are counted."""
+_MOST_INSTANCES = 5
+_TEMPERATURES = ("degC", "degF")
 
 
 class AtomState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,6 +61,17 @@ class AtomState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the distance."""
     missing: tuple[str, ...] = ()
     """The values that are unknown."""
+    count: int | None = None
+    """Of a quantifier: how many instances count."""
+    instances: tuple[CountedInstance, ...] = ()
+    """Some of those that count: the first 5 in the order of their identities."""
+
+
+class CountedInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance that a quantifier counts, with the atoms of the quantifier's expression."""
+
+    id: str
+    atoms: tuple[AtomState, ...]
 
 
 class SituationState(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,9 +210,11 @@ class AtomReader:
     def _atom(self, placed: PlacedCondition, own: Frame, rows: Rows) -> AtomState:
         condition = placed.condition
         values = {
-            value_text(value): self._value(value, own, rows) for value in _values_in(condition)
+            value_text(value): self._value(value, own, rows)
+            for value in _values_in(condition, own.aliases.keys())
         }
         distance, unit = self._distance(condition, own, rows)
+        count, instances = self._counted(placed, own, rows)
         return AtomState(
             text=condition_text(condition),
             truth=_TRUTHS[int(trace_now(placed.trace, own, own, rows)[0])],
@@ -205,7 +222,36 @@ class AtomReader:
             distance=distance,
             unit=unit,
             missing=tuple(name for name, value in values.items() if value.value is None),
+            count=count,
+            instances=instances,
         )
+
+    def _counted(
+        self, placed: PlacedCondition, own: Frame, rows: Rows
+    ) -> tuple[int | None, tuple[CountedInstance, ...]]:
+        """How many instances a quantifier counts for one row, and some of them."""
+        condition, inner, counted = placed.condition, placed.inner, placed.counted
+        if not isinstance(condition, CountedInstances) or inner is None or counted is None:
+            return None, ()
+        assert placed.counting is not None
+        assert isinstance(inner.rows, JoinedRows | PassingRows)
+        count = int(trace_now(placed.counting, own, own, rows)[0])
+        _places, found = inner.rows.parents.find(rows)
+        found = found[trace_now(counted, inner, inner, found) == TRUE]
+        alias = condition.bound.alias
+        ids = [
+            inner.identities[alias].ids[code]
+            for code in inner.rows.columns[alias].targets(found).tolist()
+        ]
+        order = sorted(range(len(ids)), key=lambda one: identity_order(ids[one]))
+        instances = tuple(
+            CountedInstance(
+                id=ids[one],
+                atoms=tuple(self._atoms(placed.parts[0], inner, found[one : one + 1], "")),
+            )
+            for one in order[:_MOST_INSTANCES]
+        )
+        return count, instances
 
     def _value(self, value: Value, frame: Frame, rows: Rows) -> NamedValue:
         placed = self._situations.graph.value(value, frame)
@@ -225,7 +271,8 @@ class AtomReader:
         measured = condition.left
         if isinstance(measured, FixedValue):
             left, right, measured = right, left, condition.right
-        return float(left) - float(right), unit_of(measured, self._ontology)
+        unit = unit_of(measured, self._ontology)
+        return _difference(float(left) - float(right), unit)
 
 
 def _placed(placed: PlacedCondition) -> Iterator[tuple[str, PlacedCondition, Frame]]:
@@ -243,33 +290,43 @@ def _placed(placed: PlacedCondition) -> Iterator[tuple[str, PlacedCondition, Fra
 
 
 def condition_text(condition: Condition) -> str:
-    """An atom in one line, in canonical units."""
+    """A condition in one line, in canonical units."""
     match condition:
         case ComparedValues() | RelatedInstances() | SilentStream() | TimeWindow():
             return atom_text(condition)
-        case CountedInstances():
-            bound = condition.bound
-            return (
-                f"{condition.quantifier} {condition.number} {bound.concept} {bound.alias} with ..."
-            )
-        case AllOf():
-            return " and ".join(condition_text(part) for part in condition.parts)
-        case _:
-            return type(condition).__name__
+        case CountedInstances(bound, quantifier, number, inner):
+            return f"{quantifier} {number} {bound.concept} {bound.alias} with {_inside(inner)}"
+        case AllOf(parts):
+            return " and ".join(map(_inside, parts))
+        case AnyPart(parts):
+            return " or ".join(map(_inside, parts))
+        case Negation(part):
+            return f"not {_inside(part)}"
+        case Sustained(part, duration):
+            return f"{_inside(part)} for {format_duration(duration)}"
 
 
-def _values_in(condition: Condition) -> list[Value]:
-    """The present values and aggregates that an atom reads; none of a quantifier."""
-    if isinstance(condition, CountedInstances):
-        return []
+def _inside(condition: Condition) -> str:
+    """A condition within another one."""
+    text = condition_text(condition)
+    return f"({text})" if isinstance(condition, AllOf | AnyPart) else text
+
+
+def _values_in(condition: Condition, aliases: Collection[str]) -> list[Value]:
+    """The present values and aggregates of some aliases that an atom reads."""
     found: dict[str, Value] = {}
     waiting: list[Condition | Value] = list(inner_nodes(condition))
     while waiting:
         node = waiting.pop(0)
-        if isinstance(node, PresentValue | AggregateValue | CountedTerm):
-            found.setdefault(value_text(node), node)
-        else:
-            waiting += inner_nodes(node)
+        match node:
+            case PresentValue(alias=alias) | AggregateValue(of=PresentValue(alias=alias)):
+                if alias in aliases:
+                    found.setdefault(value_text(node), node)
+            case CountedTerm(alias=alias):
+                if alias in aliases:
+                    found.setdefault(value_text(node), node)
+            case _:
+                waiting += inner_nodes(node)
     return list(found.values())
 
 
@@ -285,9 +342,16 @@ def unit_of(value: Value, ontology: Ontology) -> str:
         case AggregateValue(function="change"):
             return "K" if unit == "degC" else unit
         case AggregateValue(function="rate"):
-            return f"{unit}/ms"
+            return f"{'K' if unit == 'degC' else unit}/ms"
         case _:
             return unit
+
+
+def _difference(number: float, unit: str) -> tuple[float, str]:
+    """The difference of two values of a unit: of temperatures in kelvin."""
+    if unit not in _TEMPERATURES:
+        return number, unit
+    return number * converter(unit, "degC").scale, "K"
 
 
 def _plain(value: Any) -> float | str | bool | None:

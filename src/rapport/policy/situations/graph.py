@@ -140,6 +140,8 @@ class PlacedCondition(NamedTuple):
     """Of a quantifier: the rows with its own alias."""
     counted: Trace | None = None
     """Of a quantifier: which rows count."""
+    counting: Trace | None = None
+    """Of a quantifier: how many rows count."""
 
 
 class RowUser(Protocol):
@@ -542,7 +544,7 @@ class SituationGraph:
         function = made.quantified(condition.quantifier, condition.number)
         sources = [PlacedTrace(home, counting), *needed.values()]
         trace = self._combined(condition, home, sources, function)
-        return PlacedCondition(condition, home, trace, (placed,), (), frame, truth)
+        return PlacedCondition(condition, home, trace, (placed,), (), frame, truth, counting)
 
     def _read_outside(self, inner: Condition, home: Frame) -> list[PlacedTrace]:
         """Whether the values of outer aliases that a quantifier reads are known."""

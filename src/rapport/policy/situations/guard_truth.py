@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -38,6 +38,17 @@ def guard_maker(
     return lambda late_ms: GuardTruth(plan, pull, sources, began, late_ms)
 
 
+def guard_situation(plan: Plan, aliases: Collection[str]) -> SituationPlan:
+    """The guard of a plan as a situation of some of its aliases."""
+    assert plan.guard is not None, "the plan has a guard"
+    return SituationPlan(
+        policy=plan.policy,
+        aliases=tuple(bound for bound in plan.guard_aliases if bound.alias in aliases),
+        situation=plan.guard,
+        actions=(),
+    )
+
+
 class GuardTruth:
     """Runs the traces of a guard beside an operator; they are sampled for its matches."""
 
@@ -51,9 +62,7 @@ class GuardTruth:
     ) -> None:
         """`late_ms`: how long after its time a match may be decided."""
         assert plan.guard is not None, "the plan has a guard"
-        guarded = SituationPlan(
-            policy=plan.policy, aliases=plan.guard_aliases, situation=plan.guard, actions=()
-        )
+        guarded = guard_situation(plan, [bound.alias for bound in plan.guard_aliases])
         self._graph = graph = SituationGraph(pull, sources)
         graph.prepare([guarded])
         graph.history_ms += late_ms
