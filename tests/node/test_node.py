@@ -94,7 +94,9 @@ def test_readers_start_from_the_last_stage_to_the_first_and_stop_the_other_way(s
     async def scenario() -> None:
         node = new_node(site)
         await node.start()
-        began = [task.get_name() for task in running_tasks(node)]
+        # Runs over history read no channel.
+        readers = [task for task in running_tasks(node) if task.get_name() != "history.runs"]
+        began = [task.get_name() for task in readers]
         assert sorted(began[:3]) == ["adapter.inbox", "adapter.mail", "adapter.webhook"]
         later = ["policy", "policy.words", "policy.load", "policy.reevaluation"]
         first = began.index("policy")
@@ -105,7 +107,7 @@ def test_readers_start_from_the_last_stage_to_the_first_and_stop_the_other_way(s
         last = first + 4
         watch = [name for name in began[last:] if not name.startswith("mediation.")]
         assert watch == ["health"]
-        for task in running_tasks(node):
+        for task in readers:
             task.add_done_callback(lambda done: ended.append(done.get_name()))
         await node.stop()
         mediation = [name for name in began[last:] if name != "health"]

@@ -324,7 +324,7 @@ def test_recorded_files_of_a_source_are_a_history(tmp_path: Path) -> None:
     run(scenario)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # Spark at the lowest priority gets nothing done beside other tests
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="pyspark is not installed")
 def test_a_report_of_the_lake_is_made_by_spark_and_given_out(tmp_path: Path) -> None:
     async def scenario() -> None:
