@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import socket
 import sys
 import tempfile
 import threading
@@ -146,7 +147,7 @@ def _throughput(address: tuple[str, int], things: int, batches: int) -> Result:
         open_ones = [_listen(address) for _ in range(_CONSOLES)]
         beside = _accepted(address, things, batches)
         for one in open_ones:
-            one.close()
+            one.shutdown(socket.SHUT_RDWR)
         ratios.append(beside / alone)
         _say(f"{alone:,.0f} events/s alone, {beside:,.0f} with {_CONSOLES} consoles")
     return rate(
@@ -160,21 +161,18 @@ def _accepted(address: tuple[str, int], things: int, batches: int) -> float:
     return batches * _BATCH / ((_CLOCK.steady_ns() - began_ns) / 1e9)
 
 
-def _listen(address: tuple[str, int]) -> HTTPConnection:
-    """An open console: its live stream, read by a thread."""
-    connection = HTTPConnection(*address)
-    connection.request("GET", "/live")
-    threading.Thread(target=_drain, args=(connection,), daemon=True).start()
-    return connection
+def _listen(address: tuple[str, int]) -> socket.socket:
+    """An open console: its live stream, read by a thread until it is shut down."""
+    line = socket.create_connection(address)
+    line.sendall(b"GET /live HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (address[0].encode(), address[1]))
+    threading.Thread(target=_drain, args=(line,), daemon=True).start()
+    return line
 
 
-def _drain(connection: HTTPConnection) -> None:
-    try:
-        answer = connection.getresponse()
-        while answer.read1():
+def _drain(line: socket.socket) -> None:
+    with line:
+        while line.recv(65_536):
             pass
-    except (OSError, ValueError, AttributeError):
-        return  # it was closed at this end
 
 
 def _steadily(address: tuple[str, int], things: int, stop: threading.Event) -> None:

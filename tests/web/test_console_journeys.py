@@ -210,6 +210,7 @@ def test_an_engineer_goes_from_a_file_to_the_first_alert_in_the_browser_only(
             why = page.get_by_role("region", name="Why")
             await expect(why).to_contain_text("temperature of F above -15 degC for 10 min")
             await expect(why).to_contain_text("1.6 °C above the limit")
+            await expect(page.locator(".u-over")).to_be_visible()
             await journey.picture(page, "console-engineer-alert.png")
         journey.check()
 
