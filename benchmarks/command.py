@@ -27,6 +27,7 @@ _ROOMS = (
 _MODULES = {
     **{name: f"{name}.measuring" for name in _ROOMS},
     **{name: f"channel.{name}" for name in ("doors", "embedded", "history", "soap")},
+    "console": "console",
     "peers": "peers",
     "scale": "spark.scale",
 }
@@ -79,8 +80,8 @@ def bench(
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history),
-    communication, context, ensemble, mediation, policy, spark, or scale (jobs on Spark at several
-    sizes).
+    communication, console, context, ensemble, mediation, policy, spark, or scale (jobs on Spark at
+    several sizes).
     """
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)

@@ -22,6 +22,12 @@ from rapport.site.site import load_site
 from rapport.web.app import serving
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-pictures", action="store_true", help="Take the pictures of the pages anew."
+    )
+
+
 class Answer(msgspec.Struct):
     status: int
     headers: dict[str, str]

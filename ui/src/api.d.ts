@@ -2721,7 +2721,11 @@ export interface components {
          */
         AtomState: {
             /** @default null */
+            count: number | null;
+            /** @default null */
             distance: number | null;
+            /** @default [] */
+            instances: components["schemas"]["CountedInstance"][];
             /** @default [] */
             missing: string[];
             text: string;
@@ -3150,6 +3154,14 @@ export interface components {
             how: components["schemas"]["Identity"] | components["schemas"]["Formula"] | components["schemas"]["UnitChange"] | components["schemas"]["Lookup"] | components["schemas"]["Enumeration"] | components["schemas"]["Rename"] | components["schemas"]["Join"] | components["schemas"]["Cut"] | components["schemas"]["Gather"] | components["schemas"]["Scatter"] | components["schemas"]["Call"] | components["schemas"]["Stateful"] | components["schemas"]["Chain"] | components["schemas"]["ToCartesian"] | components["schemas"]["ToPolar"] | components["schemas"]["ToAbsolute"] | components["schemas"]["ToRelative"] | components["schemas"]["ToPlan"] | components["schemas"]["ToLatLon"] | components["schemas"]["ParseTime"] | components["schemas"]["WriteTime"] | components["schemas"]["ParseNumber"] | components["schemas"]["WriteNumber"] | components["schemas"]["ParseAngle"] | components["schemas"]["WriteAngle"] | components["schemas"]["TableLookup"] | components["schemas"]["ContextLookup"] | components["schemas"]["ChangeCurrency"];
             name: string;
             results: string[];
+        };
+        /**
+         * CountedInstance
+         * @description An instance that a quantifier counts, with the atoms of the quantifier's expression.
+         */
+        CountedInstance: {
+            atoms: components["schemas"]["AtomState"][];
+            id: string;
         };
         /**
          * CreateAttribute
@@ -5187,6 +5199,8 @@ export interface components {
             bindings: {
                 [key: string]: string;
             };
+            /** @default null */
+            looked_from: number | null;
             time: number;
             /** @enum {unknown} */
             truth: "false" | "true" | "unknown";

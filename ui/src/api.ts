@@ -24,6 +24,7 @@ export type Causes = Schemas["CausesView"];
 export type CauseNode = Schemas["CauseNode"];
 export type Explanation = Schemas["Explanation"];
 export type ConditionNode = Schemas["ConditionNode"];
+export type SituationEvidence = Schemas["SituationEvidence"];
 export type WhyNot = Schemas["WhyNotAnswer"];
 export type PolicyView = Schemas["PolicyView"];
 export type MessageRow = Schemas["MessageRow"];
