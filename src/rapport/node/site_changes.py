@@ -54,7 +54,7 @@ MOST_KEPT = 100
 _DIRECTORY = "site-changes"
 _log = get_logger(__name__)
 Reload = Callable[[str], Awaitable[object]]
-"""Takes over the site's files; the argument says by whom."""
+"""Takes over the site's files; the argument is the identity that asks for it."""
 
 
 class ProposedChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ class SiteChanges:
         """To be held from reading a file to `write`."""
 
     async def open(self) -> None:
-        """Finishes or drops what was under way when the node died."""
+        """Finishes or drops the changes that were pending when the node died."""
         for note in await run_blocking(self._settle):
             await self._publish(note)
 
