@@ -108,6 +108,23 @@ def test_the_check_of_a_change_leaves_the_site_and_its_data_directory_alone(
     assert warm == (site / "too-warm.dpl").read_bytes()
 
 
+def test_an_interpretation_brings_no_function_in(tmp_path: Path) -> None:
+    site = write_freezer_site(tmp_path / "site")
+    (tmp_path / "data").mkdir()
+    with (site / "site.toml").open("a") as file:
+        file.write('\n[interpretations]\nfiles = ["*.interpretation.toml"]\n')
+    text = b"""
+[interpretations.odd]
+identity = { field = "id" }
+time = { field = "t", format = "iso8601" }
+value.x = { field = "x" }
+convert = [{ call = "os:getpid", take = "x", give = "x" }]
+"""
+    name = "odd.interpretation.toml"
+    [problem] = problems_of_change(site, tmp_path / "data", name, text)
+    assert (problem.code, "os:getpid" in problem.message) == ("site.new_function", True)
+
+
 def test_a_site_on_another_file_system_is_copied_for_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

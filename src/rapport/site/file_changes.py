@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 from rapport.core.errors import Conflict, InvalidInput, Problem, SiteError, Unavailable
 from rapport.kernel.files import is_file, sync_path, write_atomically
 from rapport.kernel.toml import TomlFile
+from rapport.policy.config.loader import ontology_from_site
+from rapport.site.interpretations import interpretations_in_site
 from rapport.site.site import SITE_FILE, check_site
 from rapport.site.visible_files import is_visible, visible_files
 
@@ -157,7 +159,30 @@ def _problems_then(directory: Path, data: Path, name: str, after: bytes) -> list
                 code="site.not_named",
                 hint="a new file matches a pattern of [policies] files or [interpretations] files",
             )
+        if problems := _new_functions(directory, changed, name):
+            return problems
         return check_site(changed, data_directory=data)
+
+
+def _new_functions(directory: Path, changed: Path, name: str) -> list[Problem]:
+    """Functions of programs that an interpretation would bring in: the right to change one is not
+    the right to run what one likes.
+    """
+    site = TomlFile.load(directory / SITE_FILE, name=SITE_FILE)
+    ontology, _problems = ontology_from_site(site, trusted=False)
+    before, after = (
+        interpretations_in_site(site, place, ontology).files.functions
+        for place in (directory, changed)
+    )
+    return [
+        Problem(
+            file=name,
+            code="site.new_function",
+            message=f"no file of the site names the function {one[:_LONGEST_NAME]!r} yet",
+            hint="who may change the site's directory brings functions in",
+        )
+        for one in sorted(after - before)
+    ]
 
 
 def check_new_file(directory: Path, data: Path, name: str) -> None:
