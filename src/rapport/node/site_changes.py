@@ -12,7 +12,7 @@ site file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -216,10 +216,18 @@ class SiteChanges:
         return next((one.file for one in await self.changes() if one.id == id), "")
 
     async def write(
-        self, name: str, before: bytes | None, after: bytes | None, *, by: str, undoes: str = ""
+        self,
+        name: str,
+        before: bytes | None,
+        after: bytes | None,
+        *,
+        by: str,
+        undoes: str = "",
+        waiting: Collection[str] = NEEDING_A_START,
     ) -> WrittenChange:
-        """Replaces a file and takes it over; it is as before if the node refuses it. What only a
-        start can take over stays written. Call it while holding `turn`. Raises Conflict, SiteError.
+        """Replaces a file and takes it over; it is as before if the node refuses it. `waiting`:
+        codes of problems with which it stays written for the next start. Call it while holding
+        `turn`. Raises Conflict, SiteError.
         """
         await run_blocking(lambda: check_writable(self._directory, name))
         note = await run_blocking(lambda: self._note(name, before, after, by, undoes))
@@ -230,7 +238,7 @@ class SiteChanges:
                 await self._reload(by)
             except SiteError as error:
                 restart = list(error.problems)
-                if any(one.code not in NEEDING_A_START for one in restart):
+                if any(one.code not in waiting for one in restart):
                     raise
         except BaseException:
             await asyncio.shield(run_blocking(lambda: self._put_back(note, before, after)))

@@ -10,7 +10,8 @@ import msgspec
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.node.site_changes import SiteChanges
+from rapport.node.interpretations import OTHER_STREAMS
+from rapport.node.site_changes import SiteChanges, WrittenChange
 from rapport.site.new_source import (
     NewSource,
     SourceDraft,
@@ -74,7 +75,7 @@ class SourceFiles:
                 raise SiteError(draft.errors)
             before = await run_blocking(lambda: raw_text(self._directory))
             after = with_part(before, draft.text)
-            done = await self._changes.write(SITE_FILE, before, after, by=by)
+            done = await self._write(before, after, by)
         _log.info("source added", source=draft.name, by=by)
         return SourceWritten(
             name=draft.name,
@@ -92,9 +93,13 @@ class SourceFiles:
             before = await run_blocking(lambda: raw_text(self._directory))
             after = without_part(before, name)
             await run_blocking(lambda: site_without(self._directory, name))
-            done = await self._changes.write(SITE_FILE, before, after, by=by)
+            done = await self._write(before, after, by)
         _log.info("source taken back", source=name, by=by)
         return SourceWritten(name=name, in_force=done.in_force, restart=done.restart)
+
+    async def _write(self, before: bytes, after: bytes, by: str) -> WrittenChange:
+        """New streams wait for the next start; anything else that does refuses the source."""
+        return await self._changes.write(SITE_FILE, before, after, by=by, waiting=(OTHER_STREAMS,))
 
     def _draft(self, new: NewSource) -> SourceDraft:
         sample: Any = msgspec.structs.replace(new, raw=readable(new.raw))
