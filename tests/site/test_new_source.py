@@ -18,6 +18,7 @@ from rapport.cli.main import run
 from rapport.core.errors import Conflict, DuplicateName, InvalidInput, SiteError, UnknownName
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.guessing.choices import SourceChoices
+from rapport.site.file_changes import replace_file
 from rapport.site.new_source import (
     NewSource,
     SourceDraft,
@@ -26,12 +27,11 @@ from rapport.site.new_source import (
     load_site_file,
     part_of_site,
     readable,
-    replace_site_file,
     site_without,
     with_part,
     without_part,
 )
-from rapport.site.site import check_site, load_site
+from rapport.site.site import SITE_FILE, check_site, load_site
 
 KITCHEN = """freezer_id;Zeit;Temperatur (°C);Feuchte in Prozent;note
 f1;02.03.2026 20:00;-18,5;40;ok
@@ -91,7 +91,7 @@ def test_where_no_concept_fits_a_new_one_is_declared_with_its_units(new_site: Ne
     assert (draft.concept, draft.is_new_concept) == ("freezer", True)
     assert draft.errors == []
     before = (site / "site.toml").read_bytes()
-    replace_site_file(site, before, with_part(before, draft.text))
+    replace_file(site, SITE_FILE, before, with_part(before, draft.text))
     assert [one for one in check_site(site) if one.severity == "error"] == []
     ontology = load_site(site).ontology
     assert ontology.units["freezer"] == {"temperature": "degC", "humidity": "%"}
@@ -237,7 +237,7 @@ def test_a_source_that_a_policy_needs_is_not_taken_back(new_site: NewSite) -> No
     site = new_site("home")
     draft = drafted(site, KITCHEN, likely=True, concept="crate")
     before = (site / "site.toml").read_bytes()
-    replace_site_file(site, before, with_part(before, draft.text))
+    replace_file(site, SITE_FILE, before, with_part(before, draft.text))
     (site / "cold.dpl").write_text(
         "concepts\n  crate C\nconditions\n  temperature of C below -30 degC\nactions\n  tell me\n"
     )
@@ -254,7 +254,7 @@ def test_a_file_that_was_changed_meanwhile_is_not_written(new_site: NewSite) -> 
     site = new_site("empty")
     before = (site / "site.toml").read_bytes()
     with pytest.raises(Conflict):
-        replace_site_file(site, before + b"#", b"")
+        replace_file(site, SITE_FILE, before + b"#", b"")
     assert (site / "site.toml").read_bytes() == before
 
 

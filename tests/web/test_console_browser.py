@@ -287,6 +287,43 @@ def test_the_site_page_checks_reloads_and_examines_for_an_admin_only(console: Co
     console.run(scenario())
 
 
+def test_a_limit_in_a_policy_file_is_changed_on_the_site_page_and_changed_back(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        file = console.node.site.directory / "too-warm.dpl"
+        before = file.read_text()
+        async with console.enter("/console/site", viewport=DESK) as page:
+            files = page.get_by_role("region", name="Files", exact=True)
+            await files.get_by_role("button", name="too-warm.dpl").click()
+            await files.get_by_role("button", name="Edit", exact=True).click()
+            editor = files.get_by_label("Text of too-warm.dpl")
+            await expect(editor).to_have_value(before)
+            await editor.fill(before.replace("-12 degC", "-12 degX"))
+            await files.get_by_role("button", name="Show the change").click()
+            await expect(files.get_by_text("It cannot be saved like this")).to_be_visible()
+            await expect(files.get_by_role("button", name="Save and reload")).to_have_count(0)
+            await editor.fill(before.replace("-12 degC", "-15 degC"))
+            await files.get_by_role("button", name="Show the change").click()
+            await expect(
+                files.get_by_text("+  temperature of F above -15 degC for 2 min")
+            ).to_be_visible()
+            assert await serious_faults(page) == []
+            assert file.read_text() == before
+            await files.get_by_role("button", name="Save and reload").click()
+            await expect(files.get_by_text("too-warm.dpl is saved and in force")).to_be_visible()
+            assert "-15 degC" in file.read_text()
+            assert "-15 degC" in console.node.policies.life.policy("too-warm").text
+            await files.get_by_role("button", name="Undo").click()
+            await expect(files.get_by_text("too-warm.dpl is as it was before")).to_be_visible()
+            await expect(files.get_by_text("undone", exact=True)).to_be_visible()
+            await expect(files.get_by_role("button", name="Undo")).to_have_count(0)
+            assert file.read_text() == before
+            assert console.node.policies.life.policy("too-warm").text == before
+
+    console.run(scenario())
+
+
 def test_the_page_shows_a_fault_while_it_lasts(console: Console) -> None:
     async def scenario() -> None:
         async with console.enter() as page:

@@ -95,6 +95,7 @@ WITHOUT_BODY = {
     "/policies/{policy}/{act}",
     "/pushes/{session}/cancel",
     "/reload",
+    "/site/changes/{change}/undo",
     "/tables/{table}/refresh",
 }
 """Endpoints that change something and read no body."""

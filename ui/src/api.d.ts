@@ -2189,6 +2189,47 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/site/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who changed which file of the site when, with the difference; the newest hundred
+         * @description Who changed which file of the site when, with the difference; the newest hundred.
+         */
+        get: operations["SiteChangesListChanges"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/site/changes/{change}/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Gives a file the content from before its last change and reloads; refused (409) when somebody changed the file since
+         * @description Gives a file the content from before its last change and reloads; refused (409) when somebody
+         *     changed the file since. A read-only site answers 202 with the patch.
+         */
+        post: operations["SiteChangesUndoUndoChange"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/site/check": {
         parameters: {
             query?: never;
@@ -2250,6 +2291,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/site/files/change": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * The difference that the text in the body makes to a file, and what the check says of the site with it; nothing is changed
+         * @description The difference that the text in the body makes to a file, and what the check says of the site
+         *     with it; nothing is changed. `expects` as for saving it.
+         */
+        post: operations["SiteFilesChangeProposeChange"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/site/files/text": {
         parameters: {
             query?: never;
@@ -2262,7 +2324,14 @@ export interface paths {
          * @description The text of one of the files that `GET /site/files` lists.
          */
         get: operations["SiteFilesTextShowFile"];
-        put?: never;
+        /**
+         * Gives a file the text in the body, or makes a new policy or interpretation, and reloads
+         * @description Gives a file the text in the body, or makes a new policy or interpretation, and reloads. All
+         *     is as before if the check or the reload refuses it. `expects` is the digest of the text that it
+         *     is based on, empty for a new file: another one is refused with the difference (409). A read-only
+         *     site answers 202 with the patch and changes nothing.
+         */
+        put: operations["SiteFilesTextChangeFile"];
         post?: never;
         delete?: never;
         options?: never;
@@ -4706,6 +4775,16 @@ export interface components {
             total: number | null;
         };
         /**
+         * ProposedChange
+         * @description What a change would do; nothing is changed.
+         */
+        ProposedChange: {
+            difference: string;
+            file: string;
+            is_read_only: boolean;
+            problems: components["schemas"]["Problem"][];
+        };
+        /**
          * Published
          * @description Where each event stands; a repetition has the position of its first copy.
          */
@@ -5106,6 +5185,30 @@ export interface components {
             is_closed: boolean;
         };
         /**
+         * SiteChange
+         * @description A change on record.
+         */
+        SiteChange: {
+            by: string;
+            difference: string;
+            file: string;
+            id: string;
+            /** @default false */
+            may_undo: boolean;
+            time: number;
+            /** @default  */
+            undoes: string;
+            /** @default false */
+            undone: boolean;
+        };
+        /**
+         * SiteChangeList
+         * @description The newest changes, newest first; differences of the site file for administrators only.
+         */
+        SiteChangeList: {
+            changes: components["schemas"]["SiteChange"][];
+        };
+        /**
          * SiteCheck
          * @description What `rapport check` says of the files as they are now.
          */
@@ -5145,6 +5248,8 @@ export interface components {
          * @description The content of a file.
          */
         SiteFileText: {
+            /** @default  */
+            digest: string;
             is_whole: boolean;
             name: string;
             text: string;
@@ -5870,6 +5975,23 @@ export interface components {
             type: "write-time";
             /** @default  */
             zone: string;
+        };
+        /**
+         * WrittenChange
+         * @description A change that was made.
+         */
+        WrittenChange: {
+            difference: string;
+            digest: string;
+            file: string;
+            /** @default  */
+            id: string;
+            /** @default true */
+            in_force: boolean;
+            /** @default true */
+            is_written: boolean;
+            /** @default [] */
+            restart: components["schemas"]["Problem"][];
         };
     };
     responses: {
@@ -10560,6 +10682,77 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    SiteChangesListChanges: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Who changed which file of the site when, with the difference; the newest hundred */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteChangeList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteChangesUndoUndoChange: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                change: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Gives a file the content from before its last change and reloads; refused (409) when somebody changed the file since */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WrittenChange"];
+                    "text/x-patch": components["schemas"]["WrittenChange"];
+                };
+            };
+            /** @description Gives a file the content from before its last change and reloads; refused (409) when somebody changed the file since */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WrittenChange"];
+                    "text/x-patch": components["schemas"]["WrittenChange"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     SiteCheckCheckFiles: {
         parameters: {
             query?: never;
@@ -10647,6 +10840,51 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    SiteFilesChangeProposeChange: {
+        parameters: {
+            query: {
+                name: string;
+                expects?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example concepts
+                 *       person A (status='guest')
+                 *       room R (security='restricted')
+                 *     conditions
+                 *       A is inside R
+                 *     actions
+                 *       raise alarm
+                 */
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description The difference that the text in the body makes to a file, and what the check says of the site with it; nothing is changed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProposedChange"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     SiteFilesTextShowFile: {
         parameters: {
             query: {
@@ -10665,6 +10903,62 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SiteFileText"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteFilesTextChangeFile: {
+        parameters: {
+            query: {
+                name: string;
+                expects?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example concepts
+                 *       person A (status='guest')
+                 *       room R (security='restricted')
+                 *     conditions
+                 *       A is inside R
+                 *     actions
+                 *       raise alarm
+                 */
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description Gives a file the text in the body, or makes a new policy or interpretation, and reloads */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WrittenChange"];
+                    "text/x-patch": components["schemas"]["WrittenChange"];
+                };
+            };
+            /** @description Gives a file the text in the body, or makes a new policy or interpretation, and reloads */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WrittenChange"];
+                    "text/x-patch": components["schemas"]["WrittenChange"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -52,6 +52,9 @@ export type SiteCheck = Schemas["SiteCheck"];
 export type SiteAccess = Schemas["SiteAccess"];
 export type SiteFileList = Schemas["SiteFileList"];
 export type SiteFileText = Schemas["SiteFileText"];
+export type ProposedChange = Schemas["ProposedChange"];
+export type WrittenChange = Schemas["WrittenChange"];
+export type SiteChangeList = Schemas["SiteChangeList"];
 export type SiteLog = Schemas["SiteLog"];
 export type HistoryRunList = Schemas["HistoryRunList"];
 export type HistoryRun = Schemas["HistoryRun"];
@@ -110,6 +113,12 @@ export async function post<T>(address: string, body?: unknown, kind?: string): P
 
 export async function put<T>(address: string, body: unknown): Promise<T> {
   return (await send("PUT", address, body)).json() as Promise<T>;
+}
+
+/** A change of the site's files: done, or the patch that a read-only site answers with. */
+export async function changeSite(method: "PUT" | "POST", address: string, text: string): Promise<WrittenChange | string> {
+  const answer = await send(method, address, text, "text/plain; charset=utf-8");
+  return answer.status === 202 ? answer.text() : (answer.json() as Promise<WrittenChange>);
 }
 
 export async function patch<T>(address: string, body: unknown): Promise<T> {

@@ -46,6 +46,7 @@ NODE_CHANNELS = (
     "policies",
     "quarantine",
     "releases",
+    "site.changes",
     "tables.rows",
 )
 """Their events are acted on, or mean something only where they arose."""

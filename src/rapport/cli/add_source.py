@@ -30,6 +30,7 @@ from rapport.core.urls import address_parts, without_password
 from rapport.kernel.settings import read_secret
 from rapport.mediation.guessing.choices import Question, SourceChoices
 from rapport.mediation.guessing.proposal import source_name
+from rapport.site.file_changes import check_writable, replace_file
 from rapport.site.new_source import (
     PARQUET,
     NewColumn,
@@ -40,11 +41,11 @@ from rapport.site.new_source import (
     parquet_rows,
     raw_text,
     readable,
-    replace_site_file,
     site_without,
     with_part,
     without_part,
 )
+from rapport.site.site import SITE_FILE
 from rapport.site.topics import HeardTopics, survey_topics
 
 _SHOWN_COLUMNS, _SHOWN_TEXT = 4, 150
@@ -349,8 +350,9 @@ def _column_text(column: NewColumn) -> str:
 
 
 def _write(draft: SourceDraft, where: Where) -> None:
+    check_writable(where.directory, SITE_FILE)
     before = raw_text(where.directory)
-    replace_site_file(where.directory, before, with_part(before, draft.text))
+    replace_file(where.directory, SITE_FILE, before, with_part(before, draft.text))
     for one in draft.problems[:1]:
         show_problem(one)
     names = ", ".join(draft.sources)
@@ -358,9 +360,10 @@ def _write(draft: SourceDraft, where: Where) -> None:
 
 
 def _undo(name: str, where: Where) -> None:
+    check_writable(where.directory, SITE_FILE)
     before = raw_text(where.directory)
     site_without(where.directory, name)
-    replace_site_file(where.directory, before, without_part(before, name))
+    replace_file(where.directory, SITE_FILE, before, without_part(before, name))
     print_line(f"took {name} out of site.toml ({_taken_over(where)})")
 
 

@@ -50,6 +50,7 @@ from rapport.node.policies import Policies, SparkWatch
 from rapport.node.push import PushSubscriptions
 from rapport.node.rates import Rates
 from rapport.node.reload import SiteReload, SiteReloaded
+from rapport.node.site_changes import SiteChanges
 from rapport.node.table_updates import TableUpdates
 from rapport.node.things import Things
 from rapport.policy.engine.engine import PolicyEngine
@@ -152,6 +153,14 @@ class Node:
             environment={"RAPPORT_DATA": str(parts.site.data_directory.resolve())},
         )
         """Back-tests and reports that people start."""
+        self.site_changes = SiteChanges(
+            parts.site.directory,
+            parts.site.data_directory,
+            parts.channels,
+            parts.clock,
+            lambda by: self.reload(by=by),
+        )
+        """Changes of the site's files that people make."""
         parts.communication.follow_reloads(partial(self.reload, by="another engine"))
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""
@@ -187,6 +196,7 @@ class Node:
         await self.people.open()
         await self.services.open()
         await self.history_runs.open()
+        await self.site_changes.open()
         self._tasks.start("history.runs", self.history_runs.run)
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)

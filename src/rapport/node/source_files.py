@@ -1,12 +1,8 @@
-"""Sources that a running node adds to its site's file and takes back. [CN-6]
-
-The file is the truth: it is changed in one step, reloaded, and put back as it was when the node
-cannot take it over.
-"""
+"""Sources that a running node adds to its site's file and takes back. [CN-6]"""
 
 from __future__ import annotations
 
-import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +11,7 @@ from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
 from rapport.node.interpretations import OTHER_STREAMS
-from rapport.node.node import Node
+from rapport.node.site_changes import SiteChanges, WrittenChange
 from rapport.site.new_source import (
     NewSource,
     SourceDraft,
@@ -24,11 +20,11 @@ from rapport.site.new_source import (
     load_site_file,
     raw_text,
     readable,
-    replace_site_file,
     site_without,
     with_part,
     without_part,
 )
+from rapport.site.site import SITE_FILE
 
 _log = get_logger(__name__)
 MAX_SAMPLE_BYTES = 1024 * 1024
@@ -48,14 +44,14 @@ class SourceWritten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceFiles:
-    """Changes the site's file one time after the other. Belongs to the node's event loop."""
+    """Adds sources to the site's file as changes of it. Belongs to the node's event loop."""
 
-    def __init__(self, node: Node) -> None:
-        self._node, self._turn = node, asyncio.Lock()
+    def __init__(self, directory: Path, changes: SiteChanges) -> None:
+        self._directory, self._changes = directory, changes
 
     async def added(self) -> list[str]:
         """The names of sources that can be taken back."""
-        return added_sources(await run_blocking(lambda: raw_text(self._node.site.directory)))
+        return added_sources(await run_blocking(lambda: raw_text(self._directory)))
 
     async def draft(self, new: NewSource) -> SourceDraft:
         """What would be written; nothing is changed. Raises InvalidInput, DuplicateName."""
@@ -66,7 +62,7 @@ class SourceFiles:
         nobody has said yet, SiteError for what the check or the node refuses, Conflict when the
         file cannot be written; then nothing is changed.
         """
-        async with self._turn:
+        async with self._changes.turn:
             draft = await self.draft(new)
             if draft.needed:
                 first = draft.needed[0]
@@ -77,45 +73,34 @@ class SourceFiles:
                 )
             if draft.errors:
                 raise SiteError(draft.errors)
-            before = await run_blocking(lambda: raw_text(self._node.site.directory))
-            done = await self._replace(before, with_part(before, draft.text), by)
+            before = await run_blocking(lambda: raw_text(self._directory))
+            after = with_part(before, draft.text)
+            done = await self._write(before, after, by)
         _log.info("source added", source=draft.name, by=by)
-        return msgspec.structs.replace(
-            done, name=draft.name, sources=draft.sources, text=draft.text
+        return SourceWritten(
+            name=draft.name,
+            sources=draft.sources,
+            text=draft.text,
+            in_force=done.in_force,
+            restart=done.restart,
         )
 
     async def take_back(self, name: str, *, by: str) -> SourceWritten:
         """Takes a source out again. Raises UnknownName, Conflict when it was changed since,
         SiteError when something needs it.
         """
-        async with self._turn:
-            before = await run_blocking(lambda: raw_text(self._node.site.directory))
+        async with self._changes.turn:
+            before = await run_blocking(lambda: raw_text(self._directory))
             after = without_part(before, name)
-            await run_blocking(lambda: site_without(self._node.site.directory, name))
-            done = await self._replace(before, after, by)
+            await run_blocking(lambda: site_without(self._directory, name))
+            done = await self._write(before, after, by)
         _log.info("source taken back", source=name, by=by)
-        return msgspec.structs.replace(done, name=name)
+        return SourceWritten(name=name, in_force=done.in_force, restart=done.restart)
+
+    async def _write(self, before: bytes, after: bytes, by: str) -> WrittenChange:
+        """New streams wait for the next start; anything else that does refuses the source."""
+        return await self._changes.write(SITE_FILE, before, after, by=by, waiting=(OTHER_STREAMS,))
 
     def _draft(self, new: NewSource) -> SourceDraft:
-        directory = self._node.site.directory
         sample: Any = msgspec.structs.replace(new, raw=readable(new.raw))
-        return draft_source(sample, load_site_file(directory), directory)
-
-    async def _replace(self, before: bytes, after: bytes, by: str) -> SourceWritten:
-        """The file as it is to be, taken over; as it was if the node refuses it. What only a start
-        can take over stays written.
-        """
-        directory = self._node.site.directory
-        await run_blocking(lambda: replace_site_file(directory, before, after))
-        try:
-            await self._node.reload(by=by)
-            return SourceWritten(in_force=True)
-        except SiteError as error:
-            problems = list(error.problems)
-            if all(one.code == OTHER_STREAMS for one in problems):
-                return SourceWritten(restart=problems)
-            await run_blocking(lambda: replace_site_file(directory, after, before))
-            raise
-        except BaseException:
-            await asyncio.shield(run_blocking(lambda: replace_site_file(directory, after, before)))
-            raise
+        return draft_source(sample, load_site_file(self._directory), self._directory)

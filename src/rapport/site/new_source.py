@@ -30,12 +30,10 @@ from rapport.core.errors import (
     InvalidInput,
     Problem,
     SiteError,
-    Unavailable,
     UnknownName,
 )
 from rapport.core.event import Event, StoredEvent
 from rapport.core.times import format_time
-from rapport.kernel.files import write_atomically
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.concepts import KEY, TIME
 from rapport.mediation.formats.catalogue import read_values
@@ -61,6 +59,7 @@ from rapport.mediation.guessing.sample import MAX_ROWS, sample_of
 from rapport.mediation.reader import build_transformer
 from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.language.lexer import is_name
+from rapport.site.file_changes import read_raw
 from rapport.site.interpretations import concepts_of, interpretations_in_site, source_bindings
 from rapport.site.site import SITE_FILE, check_site
 from rapport.site.topics import HeardTopics
@@ -415,34 +414,8 @@ def load_site_file(directory: Path) -> TomlFile:
 
 
 def raw_text(directory: Path) -> bytes:
-    """The bytes of the site's file. Raises Unavailable."""
-    try:
-        return (directory / SITE_FILE).read_bytes()
-    except OSError as error:
-        raise Unavailable(
-            f"cannot read {SITE_FILE}: {error.strerror}", code="site.unreadable"
-        ) from None
-
-
-def replace_site_file(directory: Path, before: bytes, after: bytes) -> None:
-    """Writes the file in one step. Raises Conflict when it is no longer `before`, or when the site
-    cannot be written.
-    """
-    if raw_text(directory) != before:
-        raise Conflict(
-            f"{SITE_FILE} was changed meanwhile",
-            code="site.changed",
-            hint="look again, then repeat",
-        )
-    path = directory / SITE_FILE
-    try:
-        write_atomically(path.resolve(), after, mode=path.stat().st_mode & 0o777)
-    except OSError as error:
-        raise Conflict(
-            f"{SITE_FILE} cannot be written: {error.strerror}",
-            code="site.read_only",
-            hint="add the text by hand, or where the site's files are kept",
-        ) from None
+    """The bytes of the site's file; empty when there is none. Raises Unavailable."""
+    return read_raw(directory, SITE_FILE) or b""
 
 
 # --- check and preview ----------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from rapport.tables.tables import Tables
 SITE_FILE = "site.toml"
 DEFAULT_LATENESS_MS = 2_000
 _LONGEST_LATENESS_MS = 7 * 86_400_000
-_SITE_KEYS = ("name", "lateness", "zone", "language", "act_within", "open_sources")
+_SITE_KEYS = ("name", "lateness", "zone", "language", "act_within", "open_sources", "read_only")
 _FOLLOWING_FROM_ONTOLOGY = ("tables.unknown_concept", "tables.unknown_attribute")
 
 
@@ -104,13 +104,18 @@ def _with_broken_policies(site: Site, errors: list[Problem]) -> Site:
 
 
 def check_site(
-    directory: Path, *, trusted: bool = True, file: TomlFile | None = None
+    directory: Path,
+    *,
+    trusted: bool = True,
+    file: TomlFile | None = None,
+    data_directory: Path | None = None,
 ) -> list[Problem]:
     """Every error, warning and hint of a site, sorted by file and line; raises nothing. `file`:
-    its site file as it is to be, before it is written.
+    its site file as it is to be, before it is written. `data_directory`: by default as the
+    environment says, or the site.
     """
     try:
-        site, problems = _read(Path(directory), None, trusted, file=file)
+        site, problems = _read(Path(directory), None, trusted, data_directory, file=file)
     except RapportError as error:
         return list(error.problems_found())
     if site is None:
@@ -136,6 +141,7 @@ def _read(
     lateness_ms = _lateness(fields)
     read_zone(fields)  # read by those who parse times; checked here
     open_sources = fields.flag("open_sources")
+    fields.flag("read_only")  # read by those who change files; checked here
     ontology, faults = ontology_from_site(file, trusted=trusted)
     sound = not has_errors(faults)
     problems += faults

@@ -1,10 +1,11 @@
-"""The files of a site that people may read in the console: the site file, policies, interpretations
-and tables. Secrets, keys and the data directory are never among them. [CN-14]
+"""The files of a site that people may read and change in the console: the site file, policies,
+interpretations and tables. Secrets, keys and the data directory are never among them. [CN-14]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ LONGEST_TEXT = 256 * 1024
 _SECTIONS = ("interpretations", "tables")
 _MOST_FILES = 1_000
 _SECRET_PREFIX = "file:"
+_DIGITS = 16
 
 
 class SiteFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +40,9 @@ class SiteFileText(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str
     is_whole: bool
-    """Whether the text is all of it; a long file is shown up to a limit."""
+    """Whether the text is all of it; a long file is shown up to a limit and cannot be changed."""
+    digest: str = ""
+    """Of the file as it is; a change names it in `expects`."""
 
 
 def visible_files(directory: Path, data: Path) -> list[SiteFile]:
@@ -78,7 +82,20 @@ def read_visible_file(directory: Path, data: Path, name: str) -> SiteFileText:
             code="site.not_text",
             hint="only texts in UTF-8 are shown",
         ) from None
-    return SiteFileText(name=name, text=text, is_whole=is_whole)
+    return SiteFileText(name=name, text=text, is_whole=is_whole, digest=raw_digest(raw))
+
+
+def raw_digest(raw: bytes | None) -> str:
+    """Names the content of a file; empty for a file that does not exist."""
+    return "" if raw is None else sha256(raw).hexdigest()[:_DIGITS]
+
+
+def is_visible(path: Path, directory: Path, data: Path) -> bool:
+    """Whether a file that the site names may be shown: not hidden, not in the data directory, no
+    secret.
+    """
+    file = TomlFile.load(directory / SITE_FILE, name=SITE_FILE)
+    return _is_shown(path, directory, data, _secret_paths(file, directory))
 
 
 def _is_shown(path: Path, directory: Path, data: Path, secrets: set[Path]) -> bool:

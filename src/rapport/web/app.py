@@ -41,6 +41,7 @@ from rapport.web.api import (
     policy_editor,
     service,
     site,
+    site_changes,
     sources,
     things,
 )
@@ -202,6 +203,10 @@ ROUTES = (
     site.show_file,
     site.show_log,
     site.examine,
+    site_changes.propose_change,
+    site_changes.change_file,
+    site_changes.list_changes,
+    site_changes.undo_change,
     history.list_runs,
     history.start_run,
     history.show_run,
@@ -241,7 +246,7 @@ def make_app(node: Node, *, token: str = "", links: LoginLinks | None = None) ->
             {
                 "live": PushConnections(node),
                 "inboxes": InboxAccess(node),
-                "source_files": SourceFiles(node),
+                "source_files": SourceFiles(node.site.directory, node.site_changes),
                 "console": sessions,
                 "failed_signatures": FailedAttempts(),
                 "link_guard": answers.LinkGuard(),

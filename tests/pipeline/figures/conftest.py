@@ -38,7 +38,14 @@ NODE = {
     "policies",
     "tables.rows",
 }
-NODE |= {"quarantine", "releases", "context.audit", "context.found", "context.wishes"}
+NODE |= {
+    "quarantine",
+    "releases",
+    "site.changes",
+    "context.audit",
+    "context.found",
+    "context.wishes",
+}
 BEGIN = 1_772_452_800_000  # 2026-03-02T12:00:00Z
 
 
