@@ -136,3 +136,11 @@ def test_texts_and_truths_are_read_where_a_format_knows_only_texts() -> None:
         (reading,), rejections = meaning.apply_many([StoredEvent(1, 5, raw)])
         assert (reading.payload(), rejections) == ({"key": "l1", "value": [value]}, [])
         assert ADDED_FIELDS not in reading.headers
+
+
+def test_each_reading_of_several_in_one_event_names_the_whole_raw_event_as_its_cause() -> None:
+    two = pack(1, {"n": "temp", "u": "Cel", "v": 1}, {"n": "temp", "u": "Cel", "v": 2, "t": 60})
+    found, rejections = transformer().apply_many([two])
+    assert rejections == []
+    assert len({one.id for one in found}) == 2
+    assert {one.causes() for one in found} == {("e1",)}

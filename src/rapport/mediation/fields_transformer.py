@@ -18,6 +18,7 @@ from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InterpretationError, InvalidInput
 from rapport.core.event import (
     ADDED_FIELDS,
+    CAUSE,
     INTERPRETATION,
     MAX_NAME,
     Event,
@@ -416,8 +417,9 @@ class FormattedTransformer:
             return Rejection(*reason_of(fault), stored.event, stored.position, self.stamp)
         result = transformer.apply(alone, stored.position)
         if isinstance(result, Event):
-            # The stamp is that of the declaration; the unit from the data is in the data.
-            headers = result.headers | {INTERPRETATION: self.stamp}
+            # The cause is the whole raw event, and the stamp that of the declaration; the unit from
+            # the data is in the data.
+            headers = result.headers | {CAUSE: cause_text(raw.id), INTERPRETATION: self.stamp}
             return msgspec.structs.replace(result, headers=headers)
         return msgspec.structs.replace(result, event=raw, interpretation=self.stamp)
 
