@@ -22,6 +22,8 @@ LARGEST_PICTURE_BYTES = 60_000
 _STEP = re.compile(r"^\d+\. (.+)$", re.M)
 _PICTURE = re.compile(r"!\[[^\]]*\]\(\.\./pictures/(console-[\w-]+\.png)\)")
 
+_TWO_FRAMES = "() => new Promise(go => requestAnimationFrame(() => requestAnimationFrame(go)))"
+
 
 class Journey:
     """The steps and pictures of one journey as they are taken."""
@@ -40,6 +42,7 @@ class Journey:
         self.pictures.append(name)
         if self._rewrites:
             await page.mouse.move(0, 0)
+            await page.evaluate(_TWO_FRAMES)  # curves are drawn by then
             taken = await page.screenshot(animations="disabled", caret="hide")
             (PICTURES / name).write_bytes(with_palette(taken))
 

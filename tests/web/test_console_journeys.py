@@ -209,7 +209,7 @@ def test_an_engineer_goes_from_a_file_to_the_first_alert_in_the_browser_only(
             await row.get_by_role("link").first.click()
             why = page.get_by_role("region", name="Why")
             await expect(why).to_contain_text("temperature of F above -15 degC for 10 min")
-            await expect(why).to_contain_text("1.6 °C above the limit")
+            await expect(why).to_contain_text("1.6 K above the limit")
             await expect(page.locator(".u-over")).to_be_visible()
             await journey.picture(page, "console-engineer-alert.png")
         journey.check()
@@ -253,7 +253,7 @@ def test_an_integrator_goes_from_an_mqtt_freezer_to_why_it_did_not_alarm(
             await page.get_by_role("link", name="Why not too-warm?").click()
             journey.step("It was -12.4 °C, the limit is -12: the page says how little was missing.")
             await expect(page.get_by_role("heading", name="Why not too-warm?")).to_be_visible()
-            await expect(page.locator("main")).to_contain_text("0.4 °C below the limit")
+            await expect(page.locator("main")).to_contain_text("0.4 K below the limit")
             await journey.picture(page, "console-integrator-why-not.png")
         journey.check()
 
