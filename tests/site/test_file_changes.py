@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,11 +53,20 @@ def test_git_makes_of_the_old_file_the_new_one_and_back(before: bytes | None, af
             assert (file.read_bytes() if file.exists() else None) == content
 
 
+@contextmanager
+def umask_of_a_node() -> Iterator[None]:
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 @given(before=st.none() | TEXTS, after=st.none() | TEXTS)
 def test_a_replacement_taken_back_leaves_the_bytes_and_rights_of_before(
     before: bytes | None, after: bytes | None
 ) -> None:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, umask_of_a_node():
         home = Path(folder)
         if before is not None:
             (home / "x").write_bytes(before)

@@ -37,7 +37,7 @@ from rapport.policy.language.parser import parse_policy
 from rapport.site.actions import OwnActions, check_deliveries
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/reach-people.md").read_text(encoding="utf-8")
-SITE, RULES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+SITE, _ROSTER, RULES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 (POLICY,) = re.findall(r"```dpl\n(.*?)```", PAGE, re.DOTALL)
 (FUNCTION,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 

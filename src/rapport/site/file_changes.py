@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from rapport.core.errors import Conflict, InvalidInput, Problem, SiteError, Unavailable
-from rapport.kernel.files import is_file, sync_path, write_atomically
+from rapport.kernel.files import atomic_replacement, is_file, sync_path
 from rapport.kernel.toml import TomlFile
 from rapport.policy.config.loader import ontology_from_site
 from rapport.site.interpretations import interpretations_in_site
@@ -115,8 +115,10 @@ def replace_file(directory: Path, name: str, before: bytes | None, after: bytes 
             path.unlink(missing_ok=True)
             sync_path(path.parent)
         else:
-            mode = 0o666 if before is None else path.stat().st_mode & 0o777
-            write_atomically(path, after, mode=mode)
+            with atomic_replacement(path) as temporary:
+                temporary.write_bytes(after)
+                if before is not None:  # its rights stay, whatever a node's own files get
+                    temporary.chmod(path.stat().st_mode & 0o777)
     except OSError as error:
         raise _read_only(name, str(error.strerror)) from None
 

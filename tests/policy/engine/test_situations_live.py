@@ -206,7 +206,7 @@ def test_what_is_open_and_unknown_is_shown_with_the_missing_values(freezers):
             "temperature of F > -15",
             "true",
             1.0,
-            "degC",
+            "K",
         )
         assert atom.values == {"temperature of F": NamedValue(-14.0, "degC")}
         unknown = [each for each in states.states if each.state == "unknown"]
