@@ -356,7 +356,8 @@ def _write(draft: SourceDraft, where: Where) -> None:
     for one in draft.problems[:1]:
         show_problem(one)
     names = ", ".join(draft.sources)
-    print_line(f"wrote {names} to site.toml ({_taken_over(where)}); undo: --undo {draft.name}")
+    undo = f"rapport add --undo {draft.name}"
+    print_line(f"wrote {names} to site.toml ({_taken_over(where)}); undo: {undo}")
 
 
 def _undo(name: str, where: Where) -> None:

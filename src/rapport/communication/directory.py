@@ -426,7 +426,8 @@ class StoredDirectory:
             "peer": [entry.name for entry in self.peers(limit=_MOST_COMPARED)],
             "collective": [entry.name for entry in self.collectives(limit=_MOST_COMPARED)],
         }
-        error = UnknownName(kind, name, names.pop(kind), code=f"{kind}.unknown")
+        shown = {"peer": "person", "collective": "group"}[kind]
+        error = UnknownName(shown, name, names.pop(kind), code=f"{kind}.unknown")
         for other, known in names.items():
             near = nearest_names(name, known)
             if near and (not error.nearest or near[0] == name):
