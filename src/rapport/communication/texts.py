@@ -262,7 +262,7 @@ def _piece(field: str, detection: Detection, facts: Facts) -> TextPiece:
         case "why":
             return clean(detection.reason or detection.holds) or "?"
     if _is_phrase(field):
-        value = detection.values.get(phrase_key(field), NamedValue())
+        value = (detection.values or {}).get(phrase_key(field), NamedValue())
         known = value.value
         if isinstance(known, str):
             value = NamedValue(clean(known), value.unit)

@@ -69,8 +69,9 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of the end of a situation: the time of its beginning. None for everything else."""
     reason: str = ""
     """Why a situation ended where no reading ended it, such as that its policy was deleted."""
-    values: dict[str, NamedValue] = {}
-    """The values that texts name, by the phrase in braces, as of `time`."""
+    values: dict[str, NamedValue] | None = None
+    """The values that texts name, by the phrase in braces, as of `time`. None for most detections:
+    a dictionary each costs a third of the time that many detections take."""
     holds: str = ""
     """One line about what holds, for `{why}`; only where a text names it."""
 

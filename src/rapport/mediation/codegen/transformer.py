@@ -260,7 +260,7 @@ class CodeWriter:
             kept = f"{{name: {variable}[name] for name in {step.only!r} if name in {variable}}}"
             lines.append(f"{variable} = {kept}")
         if step.tag == "":
-            lines.append(f"{variable}.pop({TAG!r}, None)")
+            lines += [f"if {TAG!r} in {variable}:", f"    del {variable}[{TAG!r}]"]
         elif step.tag != LEAVE:
             lines.append(f"{variable}[{TAG!r}] = {step.tag!r}")
         return lines
