@@ -40,9 +40,11 @@ def from_bytes(scene: Scene) -> list[Result]:
 
 
 def from_log(scene: Scene) -> list[Result]:
-    """An engine that starts on a log on disk."""
+    """An engine that starts on a log on disk; the best of three rounds, since the threads of the
+    log take turns with it."""
     count = len(scene.work.readings)
-    took = asyncio.run(_through_engine(scene.building, scene.work.readings))
+    rounds = range(3)
+    took = min(asyncio.run(_through_engine(scene.building, scene.work.readings)) for _ in rounds)
     say(f"engine from its log: {count / took:,.0f} events/s")
     return [
         rate(

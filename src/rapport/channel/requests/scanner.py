@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from rapport.channel.channel import Channel, GapReader
+from rapport.channel.channel import Channel, gaps_between
 from rapport.channel.interceptors.reader_view import ReaderDelivery
 from rapport.channel.query.index_plan import LARGEST_INDEXABLE, IndexMatches
 from rapport.channel.query.query_kinds import Query
@@ -339,8 +339,6 @@ class Scanner:
         self.delivery, self._refresh = delivery or ReaderDelivery(), refresh
         self._closing, self._listening = closing, listening
         self._is_leased = is_leased
-        # Checked once: gaps are read for every batch of every subscriber.
-        self._gap_reader = channel if isinstance(channel, GapReader) else None
         self._pages: ChannelPager | None = None
 
     async def choose(
@@ -373,9 +371,7 @@ class Scanner:
         """Unreadable positions of a range that was scanned for a query."""
         bounds = query.bounds
         last = through if bounds.last is None else min(through, bounds.last)
-        if self._gap_reader is None:
-            return ()
-        return tuple(self._gap_reader.gaps_between(max(after, bounds.after), last))
+        return tuple(gaps_between(self._channel, max(after, bounds.after), last))
 
     async def choose_or_wait(
         self, query: Query, limits: BatchLimits, after: int, wait_ms: int
