@@ -25,6 +25,7 @@ from benchmarks.spark.latency import Offer, latency
 from benchmarks.spark.live import steady_state
 from benchmarks.spark.parts import SETTINGS, Goals
 from benchmarks.spark.silver import silver
+from benchmarks.spark.situations import situations
 from benchmarks.spark.workload import PER_FILE, Recorded, beginning, record
 from benchmarks.spark.year import QUICK, YEAR
 from benchmarks.spark.year import year as back_tested_year
@@ -81,7 +82,9 @@ def _measured(
         sizes = _sizes(recorded.events, per_file)
         yield from growth(spark, recorded, sizes, goals, per_file)
         if with_year or quick:
-            yield from back_tested_year(spark, folder / "year", QUICK if quick else YEAR, goals)
+            made_up = QUICK if quick else YEAR
+            yield from back_tested_year(spark, folder / "year", made_up, goals)
+            yield from situations(spark, folder / "year", folder / "freezers", made_up, goals)
 
 
 def _over_history(
