@@ -14,7 +14,7 @@ from typing import Any
 
 import axe_playwright_python
 import pytest
-from playwright.async_api import Browser, Page, Route, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from rapport.channel.consumers import serve
 from rapport.channel.dead_letters import append_dead_letter
@@ -632,6 +632,90 @@ actions
         await life.delete("warm-edited", by="test")
 
     console.run(scenario())
+
+
+def test_the_editor_writes_the_file_of_a_policy_and_makes_one_for_a_new_policy(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        life, directory = console.node.policies.life, console.node.site.directory
+        file, made = directory / "too-warm.dpl", directory / "too-warm-too.dpl"
+        before = file.read_text()
+        async with console.enter("/console/policies/too-warm/edit", viewport=DESK) as page:
+            text = page.get_by_label("Text of the policy").locator(".cm-content")
+            await write(page, text, before.replace("-12 degC", "-13 degC"))
+            await page.get_by_role("button", name="Save …").click()
+            change = page.get_by_role("region", name="This will change in too-warm.dpl")
+            await expect(change).to_contain_text("+  temperature of F above -13 degC for 2 min")
+            assert await serious_faults(page) == []
+            file.write_text(before.replace("-12 degC", "-14 degC"))  # with an editor of texts
+            await page.get_by_role("button", name="Save this version").click()
+            other = page.get_by_role("region", name="too-warm.dpl was changed meanwhile")
+            await expect(other).to_contain_text("-  temperature of F above -14 degC for 2 min")
+            assert "-14 degC" in file.read_text()
+            await page.get_by_role("button", name="I have seen it").click()
+            await page.get_by_role("button", name="Save this version").click()
+            await page.wait_for_url("**/console/policies/too-warm")
+            assert file.read_text() == before.replace("-12 degC", "-13 degC")
+            assert life.policy("too-warm").text == file.read_text()
+
+            await page.goto("/console/new-policy")
+            await page.get_by_label("Name").fill("too-warm-too")
+            await write(page, text, before)
+            await page.get_by_role("button", name="Save …").click()
+            await page.get_by_role("button", name="Start too-warm-too").click()
+            await page.wait_for_url("**/console/policies/too-warm-too")
+            assert made.read_text() == life.policy("too-warm-too").text == before
+
+            await page.goto("/console/site")
+            undo = page.get_by_role("button", name="Undo")
+            await expect(undo).to_have_count(2)
+            for left in (1, 0):
+                await undo.first.click()
+                await expect(undo).to_have_count(left)
+            assert file.read_text() == before.replace("-12 degC", "-14 degC")
+            assert not made.exists()
+        file.write_text(before)
+        await console.node.policies.reload()
+
+    console.run(scenario())
+
+
+def test_a_version_runs_beside_the_one_in_force_until_somebody_decides(console: Console) -> None:
+    async def scenario() -> None:
+        life = console.node.policies.life
+        before = life.policy("too-warm").text
+        async with console.enter("/console/policies/too-warm/edit", viewport=DESK) as page:
+            text = page.get_by_label("Text of the policy").locator(".cm-content")
+            await write(page, text, before.replace("-12 degC", "-13 degC"))
+            await page.get_by_role("button", name="Save …").click()
+            await page.get_by_role("button", name="Run it beside the present version").click()
+            beside = page.get_by_role("region", name="Beside it, for comparison")
+            await expect(beside).to_contain_text("Both found 0")
+            assert await serious_faults(page) == []
+            assert life.policy("too-warm").text == before
+            assert "-13 degC" in life.policy("too-warm").shadow_text
+            await beside.get_by_role("button", name="Drop it").click()
+            await expect(beside).to_have_count(0)
+            assert life.policy("too-warm").shadow == ""
+
+    console.run(scenario())
+
+
+PASTE = """(editor, text) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  const given = { clipboardData, bubbles: true, cancelable: true };
+  editor.dispatchEvent(new ClipboardEvent("paste", given));
+}"""
+
+
+async def write(page: Page, editor: Locator, text: str) -> None:
+    """As somebody who pastes a text over the old one."""
+    await expect(editor).to_contain_text("concepts")
+    await editor.click()
+    await page.keyboard.press("Control+a")
+    await editor.evaluate(PASTE, text)
 
 
 def test_the_form_says_that_it_cannot_show_a_text_it_does_not_understand(

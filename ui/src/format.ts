@@ -76,3 +76,12 @@ export function shownParts(parts: readonly unknown[], unit = ""): string {
 }
 
 export const shownValue = (value: PresentValue): string => shownParts(value.value as unknown[], value.unit);
+
+/** Offers a change of the site's files as a file, for where they are kept. */
+export function savePatch(patch: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([patch], { type: "text/x-patch" }));
+  link.download = "site.patch";
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
