@@ -3368,10 +3368,10 @@ export interface components {
             /** @default  */
             reason: string;
             time: number;
-            /** @default {} */
+            /** @default null */
             values: {
                 [key: string]: components["schemas"]["NamedValue"];
-            };
+            } | null;
             /** @default  */
             version: string;
         };
