@@ -5,7 +5,7 @@ attributes. [PO-2]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import Any
 
 import msgspec
@@ -20,10 +20,8 @@ class Instances:
     """All known instances of one concept at one time.
 
     `ids[i]` has attribute values `columns[name][i]`: an object array of `str | None` for text,
-    float64 with NaN
-    for missing numbers, object of `bool | None` for booleans, float64 of shape (n, 2) for points
-    and (n, 4)
-    (x1, y1, x2, y2) for rectangles. Looking an id up costs O(1).
+    float64 with NaN for missing numbers, object of `bool | None` for booleans, float64 of shape
+    (n, 2) for points and (n, 4) (x1, y1, x2, y2) for rectangles. Looking an id up costs O(1).
     """
 
     def __init__(self, concept: str, ids: list[str], columns: dict[str, npt.NDArray[Any]]) -> None:
@@ -39,8 +37,8 @@ class Instances:
 
     def rows(self, identities: list[str]) -> npt.NDArray[np.int64]:
         """Rows of many ids, -1 where unknown."""
-        index = self._index
-        return np.fromiter((index.get(i, -1) for i in identities), np.int64, len(identities))
+        found = map(self._index.get, identities, repeat(-1))
+        return np.fromiter(found, np.int64, len(identities))
 
 
 _EXACT_UP_TO = 16
