@@ -16,6 +16,8 @@ from rapport.node.wiring import make_node
 from rapport.site.site import load_site
 from support.servers.mqtt import Device, mqtt_broker, mqtt_name  # noqa: F401
 from support.servers.nats import NatsServer
+from web.test_new_sources import site_file
+from web.test_policy_editor import cold_store
 
 pytestmark = pytest.mark.slow
 MINUTE_MS = 60_000
@@ -81,3 +83,38 @@ def test_a_broker_that_is_not_there_is_named(
     assert "127.0.0.1:1" in capsys.readouterr().err
     assert run(["add", "mqtt://me:secret@127.0.0.1:1/a/#", *arguments]) == 2
     assert "secret@" not in capsys.readouterr().err
+
+
+def test_a_broker_is_listened_to_over_http_and_what_was_heard_becomes_a_source(
+    tmp_path: Path,
+    mqtt_broker: NatsServer,  # noqa: F811
+    mqtt_name: str,  # noqa: F811
+) -> None:
+    root = f"y{mqtt_name}"
+    address = f"mqtt://127.0.0.1:{mqtt_broker.mqtt_port}/{root}/#"
+
+    async def scenario() -> None:
+        async with cold_store(tmp_path) as api:
+            before = site_file(api)
+            where = {"address": address, "seconds": 1}
+            found = (await api.call("POST", "/site/sources/listen", where)).json()["sources"]
+            assert [(one["origin"], one["things"]) for one in found] == [
+                (f"{root}/{{device}}", ["chest", "shed"])
+            ]
+            body = {"heard": found[0]["heard"], "choices": {"units": {"temperature": "degC"}}}
+            draft = (await api.call("POST", "/site/sources/guess", {**body, "name": "z"})).json()
+            keys = {(one["key"], one["value"][0]) for one in draft["readings"]}
+            assert keys == {("chest", -18.5), ("shed", -17.0)}
+            assert site_file(api) == before
+            written = await api.call("PUT", "/site/sources/z", body)
+            assert written.status == 200
+            assert not written.json()["in_force"], "streams and brokers count from a start on"
+            site = load_site(api.node.site.directory)
+            assert site.file.section("mqtt").values["z"]["in"][0]["topic"] == f"{root}/{{device}}"
+            assert (await api.call("DELETE", "/site/sources/z")).status == 200
+            assert site_file(api) == before
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"{mqtt_name}-device") as device:
+        for thing, value in (("chest", -18.5), ("shed", -17.0)):
+            device.publish(f"{root}/{thing}", {"temperature": value}, retain=True)
+        asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -30,6 +30,7 @@ from rapport.web.browser_sessions import LoginLinks
 from support.browser import BackgroundLoop, browser_program, opened_browser
 from support.freezer_site import PASSWORD, TOKEN, walk, warm_night, write_freezer_site
 from web.conftest import NodeApi
+from web.test_new_sources import CSV, web_server
 
 pytestmark = [
     pytest.mark.slow,
@@ -716,6 +717,27 @@ async def write(page: Page, editor: Locator, text: str) -> None:
     await editor.click()
     await page.keyboard.press("Control+a")
     await editor.evaluate(PASTE, text)
+
+
+def test_what_an_address_holds_is_looked_at_on_the_page_of_new_sources(
+    console: Console, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        (tmp_path / "boxes.csv").write_bytes(CSV)
+        async with console.enter("/console/sources/add", viewport=DESK) as page:
+            address = page.get_by_label("Or listen to a broker, or fetch an address")
+            await address.fill("mqtt://127.0.0.1:1/zigbee2mqtt/#")
+            await page.get_by_label("How long").select_option("5")
+            await page.get_by_role("button", name="Listen").click()
+            await expect(page.get_by_role("alert")).to_contain_text("no broker", timeout=15_000)
+            assert await serious_faults(page) == []
+            with web_server(tmp_path) as url:
+                await address.fill(f"{url}/boxes.csv")
+                await page.get_by_role("button", name="Fetch").click()
+                preview = page.get_by_role("region", name="Readings")
+                await expect(preview.get_by_role("row").nth(1)).to_contain_text("-18.5")
+
+    console.run(scenario())
 
 
 def test_the_form_says_that_it_cannot_show_a_text_it_does_not_understand(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from rapport.cli.main import run as command
 from support.freezer_site import TOKEN
 from web.conftest import NodeApi
 from web.test_policy_editor import cold_store
+from web.test_site import served, token_of
 
 CSV = b"""box_id,when,temp_degC,rh (%)
 a,2026-03-02T20:00:00Z,-18.5,40
@@ -126,6 +131,7 @@ def test_only_an_editor_may_look_at_samples_and_write(tmp_path: Path) -> None:
             gateway = {"Authorization": f"Bearer {TOKEN}"}
             calls = (
                 ("POST", "/site/sources/guess"),
+                ("POST", "/site/sources/listen"),
                 ("GET", "/site/sources"),
                 ("PUT", "/site/sources/boxes"),
                 ("DELETE", "/site/sources/boxes"),
@@ -137,6 +143,77 @@ def test_only_an_editor_may_look_at_samples_and_write(tmp_path: Path) -> None:
             assert site_file(api) == before
 
     run(scenario)
+
+
+def test_only_an_administrator_has_the_node_connect_to_an_address(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path) as api:
+            editor = {"Authorization": f"Bearer {token_of('editor')}"}
+            heard = {
+                "broker": "mqtt://127.0.0.1:1",
+                "password": "env:HOME",
+                "subscription": "a/{device}",
+                "packets": [{"topic": "a/b", "payload": "MQ=="}],
+            }
+            for path, body in (
+                ("/site/sources/listen", {"address": "http://127.0.0.1:1/"}),
+                ("/site/sources/guess", {"heard": heard, "name": "z"}),
+            ):
+                assert (await api.call("POST", path, body, editor)).status == 403
+            guessed = await api.call("POST", "/site/sources/guess", sample(), editor)
+            assert guessed.status == 200
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"address": "ftp://127.0.0.1/x"}, 400),
+        ({"address": "mqtt://ana:secret@127.0.0.1/x"}, 400),
+        ({"address": "mqtt:///x"}, 400),
+        ({"address": "mqtt://127.0.0.1/a/#/b"}, 400),
+        ({"address": "http://127.0.0.1:1/"}, 400),
+        ({"address": "mqtt://127.0.0.1:1/#", "seconds": 0.2}, 400),
+        ({"address": "mqtt://127.0.0.1:1/#", "seconds": 61}, 400),
+        ({"address": "http://[", "seconds": 1}, 400),
+        ({}, 400),
+    ],
+)
+def test_addresses_that_cannot_be_asked_are_refused(
+    tmp_path: Path, body: dict[str, Any], status: int
+) -> None:
+    async def scenario() -> None:
+        async with cold_store(tmp_path) as api:
+            answer = await api.call("POST", "/site/sources/listen", body)
+            assert answer.status == status
+            assert b"secret" not in answer.body
+
+    run(scenario)
+
+
+def test_the_document_at_an_address_is_a_sample(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cold_store(tmp_path) as api:
+            directory = tmp_path / "web"
+            directory.mkdir()
+            (directory / "boxes.csv").write_bytes(CSV)
+            with web_server(directory) as url:
+                where = {"address": f"{url}/boxes.csv"}
+                found = (await api.call("POST", "/site/sources/listen", where)).json()["sources"]
+            assert b64decode(found[0]["sample"]) == CSV
+
+    run(scenario)
+
+
+@contextmanager
+def web_server(directory: Path) -> Iterator[str]:
+    handler = partial(SimpleHTTPRequestHandler, directory=str(directory))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

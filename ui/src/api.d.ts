@@ -2400,6 +2400,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/site/sources/listen": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Listens to the topics of a broker for some seconds, or fetches the document at an address; answers with a sample of each source that was found
+         * @description Listens to the topics of a broker for some seconds, or fetches the document at an address;
+         *     answers with a sample of each source that was found. Nothing is changed.
+         */
+        post: operations["SiteSourcesListenListenForSources"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/site/sources/{source}": {
         parameters: {
             query?: never;
@@ -3694,6 +3715,50 @@ export interface components {
             type: "gather";
         };
         /**
+         * HeardMessages
+         * @description Messages of one form that a broker sent; they are the sample of their source.
+         */
+        HeardMessages: {
+            broker: string;
+            packets: components["schemas"]["HeardPacket"][];
+            /** @default  */
+            password: string;
+            subscription: string;
+            /** @default  */
+            user: string;
+        };
+        /**
+         * HeardPacket
+         * @description A message of a broker.
+         */
+        HeardPacket: {
+            payload: string;
+            topic: string;
+        };
+        /**
+         * HeardSource
+         * @description A source that there is: to be sent to `guess` as a sample.
+         */
+        HeardSource: {
+            /** @default null */
+            heard: components["schemas"]["HeardMessages"] | null;
+            name: string;
+            origin: string;
+            /** @default 0 */
+            rows: number;
+            /** @default  */
+            sample: string;
+            /** @default [] */
+            things: string[];
+        };
+        /**
+         * HeardSources
+         * @description What was heard, sources with most things first.
+         */
+        HeardSources: {
+            sources: components["schemas"]["HeardSource"][];
+        };
+        /**
          * HeldBackLine
          * @description A reading in quarantine.
          */
@@ -4018,6 +4083,17 @@ export interface components {
             state: string;
             time: number;
             until: number;
+        };
+        /**
+         * ListenBody
+         * @description Where to listen.
+         */
+        ListenBody: {
+            address: string;
+            /** @default  */
+            password: string;
+            /** @default 10 */
+            seconds: number;
         };
         /**
          * LogEntry
@@ -5399,10 +5475,13 @@ export interface components {
             choices: components["schemas"]["SourceChoices"];
             /** @default  */
             format: string;
+            /** @default null */
+            heard: components["schemas"]["HeardMessages"] | null;
             /** @default  */
             name: string;
             /** @default a sample */
             origin: string;
+            /** @default  */
             sample: string;
             /** @default false */
             takes_likely: boolean;
@@ -11065,6 +11144,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SourceDraft"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    SiteSourcesListenListenForSources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "address": "mqtt://127.0.0.1/zigbee2mqtt/#",
+                 *       "seconds": 1
+                 *     }
+                 */
+                "application/json": components["schemas"]["ListenBody"];
+            };
+        };
+        responses: {
+            /** @description Listens to the topics of a broker for some seconds, or fetches the document at an address; answers with a sample of each source that was found */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HeardSources"];
                 };
             };
             400: components["responses"]["Problem"];

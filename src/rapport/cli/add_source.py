@@ -5,32 +5,24 @@ the data do not say, writes site.toml. [CN-6, UX-2, UX-3]
 from __future__ import annotations
 
 import asyncio
-import http.client
 import sys
-import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote, urlsplit
-from uuid import uuid4
 
 import msgspec
 from cyclopts import Parameter
 
-from rapport.channel.mqtt.bridge import Broker, Packet, check_subscription, filter_of
-from rapport.channel.mqtt.client import BrokerClient
 from rapport.cli.hints import cannot_read
 from rapport.cli.import_file import beginning
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import print_line, print_note, show_problem, visible
 from rapport.core.errors import InvalidInput, RapportError, SiteError, Unavailable
 from rapport.core.times import parse_duration
-from rapport.core.urls import address_parts, without_password
-from rapport.kernel.settings import read_secret
 from rapport.mediation.guessing.choices import Question, SourceChoices
 from rapport.mediation.guessing.proposal import source_name
 from rapport.site.file_changes import check_writable, replace_file
+from rapport.site.listening import ADDRESSES, BROKERS, listen
 from rapport.site.new_source import (
     PARQUET,
     NewColumn,
@@ -46,13 +38,11 @@ from rapport.site.new_source import (
     without_part,
 )
 from rapport.site.site import SITE_FILE
-from rapport.site.topics import HeardTopics, survey_topics
+from rapport.site.topics import HeardTopics
 
 _SHOWN_COLUMNS, _SHOWN_TEXT = 4, 150
 _NEEDING_A_START = ("reload.other_streams", "reload.needs_restart")
 """Codes of problems of a reload: new streams and brokers are known from a start on."""
-_MOST_FETCHED, _FETCH_SECONDS = 4 * 1024 * 1024, 20
-_MOST_PACKETS, _MOST_GROUPS = 2_000, 8
 
 
 def add(
@@ -71,7 +61,9 @@ def add(
     ] = None,
     yes: Annotated[bool, Parameter(help="Take the guess; ask nothing.", negative="")] = False,
     all: Annotated[bool, Parameter(help="Show every column.", negative="")] = False,
-    listen: Annotated[str, Parameter(help="How long to listen to a broker.")] = "10s",
+    listen_for: Annotated[
+        str, Parameter(name="--listen", help="How long to listen to a broker.")
+    ] = "10s",
     password: Annotated[str, Parameter(help="Of a broker: env:NAME or file:PATH.")] = "",
     undo: Annotated[str, Parameter(help="Take back the source of this name.")] = "",
     where: Where = HERE,
@@ -92,7 +84,8 @@ def add(
     choices = SourceChoices(
         key=key, thing=thing, time=time, zone=zone, units=_units(unit or []), concept=concept
     )
-    found = _new_sources(origin, name, where.directory, listen=listen, password=password)
+    listen_ms = parse_duration(listen_for)
+    found = _new_sources(origin, name, where.directory, listen_ms=listen_ms, password=password)
     added = ""
     for number, one in enumerate(found):
         new = msgspec.structs.replace(one, choices=choices, takes_likely=yes)
@@ -111,17 +104,19 @@ def add(
 
 
 def _new_sources(
-    origin: str, name: str, directory: Path, *, listen: str, password: str
+    origin: str, name: str, directory: Path, *, listen_ms: int, password: str
 ) -> list[NewSource]:
     """What there is to add: one source of a file or an address, one for each form of messages of a
     broker. Raises InvalidInput, Unavailable.
     """
-    if origin.startswith(("mqtt://", "mqtts://")):
-        return _of_broker(origin, name, directory, listen=listen, password=password)
-    if origin.startswith(("http://", "https://")):
-        parts = urlsplit(origin)
-        named = name or source_name(parts.path.rstrip("/").rsplit("/", 1)[-1] or "source")
-        return [NewSource(name=named, raw=readable(_fetched(origin)), origin=parts.netloc)]
+    if origin.startswith((*BROKERS, *ADDRESSES)):
+        heard = listen(origin, directory, name=name, password=password, listen_ms=listen_ms)
+        found = asyncio.run(heard)
+        if groups := [one.topics for one in found if one.topics is not None]:
+            count = sum(len(one.packets) for one in groups)
+            shown = f"heard {count} messages: {_heard_text(groups)}"
+            print_line(visible(shown[:_SHOWN_TEXT]))
+        return found
     file = Path(origin)
     named = name or source_name(file.stem)
     more = {"events": _from_site(file, directory)}
@@ -136,91 +131,10 @@ def _next(origin: str, name: str, directory: Path) -> str:
     return f"next: rapport replay --site {directory}, or rapport backtest POLICY"
 
 
-def _fetched(url: str) -> bytes:
-    """The document at an address, at most 4 MiB. Raises Unavailable."""
-    try:
-        with urllib.request.urlopen(url, timeout=_FETCH_SECONDS) as answer:
-            return bytes(answer.read(_MOST_FETCHED))
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise Unavailable(
-            f"cannot fetch {without_password(url)}: {error}",
-            code="source.no_answer",
-            hint="is the address right, and does it answer within 20 s?",
-        ) from None
-
-
-def _of_broker(
-    origin: str, name: str, directory: Path, *, listen: str, password: str
-) -> list[NewSource]:
-    parts = address_parts(origin)
-    subscription = unquote(parts.path.lstrip("/")) + (f"#{parts.fragment}" if "#" in origin else "")
-    check_subscription(subscription or "#")
-    if parts.password or not parts.hostname:
-        raise InvalidInput(
-            "say the address as mqtt://USER@HOST:PORT/TOPIC/FILTER",
-            code="cli.wrong_use",
-            hint="a password is named with --password env:NAME or file:PATH",
-        )
-    secure = parts.scheme == "mqtts"
-    port = parts.port or (8883 if secure else 1883)
-    broker = Broker(host=parts.hostname, port=port, secure=secure, user=parts.username or "")
-    secret = read_secret(password, directory) if password else ""
-    packets = asyncio.run(_receive(broker, secret, subscription or "#", parse_duration(listen)))
-    groups = survey_topics(subscription or "#", packets)
-    if not groups:
-        raise Unavailable(
-            f"no message with a number came within {listen} ({len(packets)} others)",
-            code="source.nothing_heard",
-            hint="is the topic filter right? listen longer: --listen 1m",
-        )
-    bridge = {"broker": f"{parts.scheme}://{broker.place}"}
-    bridge |= {"user": broker.user} if broker.user else {}
-    bridge |= {"password": password} if password else {}
-    named = name or source_name(next((one for one in subscription.split("/") if one.isalnum()), ""))
-    print_line(visible(f"heard {len(packets)} messages: {_heard_text(groups)}"[:_SHOWN_TEXT]))
-    return [
-        NewSource(
-            name=named if len(groups) == 1 else f"{named}-{group.quantity or number}",
-            raw=group.sample,
-            origin=group.subscription,
-            bridge=bridge,
-            topics=group,
-        )
-        for number, group in enumerate(groups[:_MOST_GROUPS], start=1)
-    ]
-
-
 def _heard_text(groups: Sequence[HeardTopics]) -> str:
     return "; ".join(
         f"{one.subscription} ({len(one.things)}: {', '.join(one.things[:3])})" for one in groups
     )
-
-
-async def _receive(
-    broker: Broker, password: str, subscription: str, listen_ms: int
-) -> list[Packet]:
-    """What a broker sends within a time, retained messages among it. Raises Unavailable."""
-    client_id = f"rapport-add-{uuid4().hex[:8]}"
-    client = BrokerClient(broker, password, client_id, [filter_of(subscription)], keeps_place=False)
-    found: list[Packet] = []
-
-    async def gather() -> None:
-        while len(found) < _MOST_PACKETS:
-            one = await client.arrived.get()
-            client.acknowledge(one.packet.number, one.quality)
-            found.append(one.packet)
-
-    client.start()
-    try:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(gather(), listen_ms / 1_000)
-        if not found and client.trouble:
-            raise Unavailable(
-                client.trouble, code="mqtt.unreachable", hint="is the address of the broker right?"
-            )
-    finally:
-        await client.stop()
-    return found
 
 
 def _beginning(file: Path) -> bytes:

@@ -47,7 +47,8 @@ from rapport.site.visible_files import LONGEST_TEXT, raw_digest, read_visible_fi
 
 CHANNEL = "site.changes"
 CHANGED = "rapport.site.changed"
-NEEDING_A_START = (OTHER_STREAMS, "reload.needs_restart", "site.other_on_spark")
+NEEDS_RESTART = "reload.needs_restart"
+NEEDING_A_START = (OTHER_STREAMS, NEEDS_RESTART, "site.other_on_spark")
 """Problems of a reload for which a change stays written: the next start takes it over."""
 MOST_KEPT = 100
 """Changes with their difference; of older ones only the events stay."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, Problem, SiteError
+from rapport.core.errors import Conflict, InvalidInput, Problem, SiteError, Unavailable
 from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
 from rapport.node.interpretations import OTHER_STREAMS
-from rapport.node.site_changes import SiteChanges, WrittenChange
+from rapport.node.site_changes import NEEDS_RESTART, SiteChanges, WrittenChange
+from rapport.site.listening import listen
 from rapport.site.new_source import (
     NewSource,
     SourceDraft,
@@ -28,6 +29,7 @@ from rapport.site.site import SITE_FILE
 
 _log = get_logger(__name__)
 MAX_SAMPLE_BYTES = 1024 * 1024
+_BROKER = b"\n[mqtt."
 
 
 class SourceWritten(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +42,7 @@ class SourceWritten(msgspec.Struct, frozen=True, kw_only=True):
     in_force: bool = False
     """Whether the node has taken the file over; else it has to be started again."""
     restart: list[Problem] = []
-    """Why the node has to be started again: it takes in no new streams while it runs."""
+    """Why the node has to be started again: it takes in no new streams and brokers while it runs."""
 
 
 class SourceFiles:
@@ -48,6 +50,26 @@ class SourceFiles:
 
     def __init__(self, directory: Path, changes: SiteChanges) -> None:
         self._directory, self._changes = directory, changes
+        self._is_listening = False
+
+    async def listen(self, origin: str, *, password: str, listen_ms: int) -> list[NewSource]:
+        """What a broker's topics or an address hold; one at a time. Raises Conflict while another
+        listens, InvalidInput.
+        """
+        if self._is_listening:
+            raise Conflict(
+                "somebody listens already",
+                code="source.listening",
+                hint="try again in a minute",
+            )
+        self._is_listening = True
+        try:
+            found = listen(origin, self._directory, password=password, listen_ms=listen_ms)
+            return await found
+        except Unavailable as error:  # what was asked for cannot be had; the node itself is well
+            raise InvalidInput(error.message, code=error.code, hint=error.hint) from None
+        finally:
+            self._is_listening = False
 
     async def added(self) -> list[str]:
         """The names of sources that can be taken back."""
@@ -98,8 +120,11 @@ class SourceFiles:
         return SourceWritten(name=name, in_force=done.in_force, restart=done.restart)
 
     async def _write(self, before: bytes, after: bytes, by: str) -> WrittenChange:
-        """New streams wait for the next start; anything else that does refuses the source."""
-        return await self._changes.write(SITE_FILE, before, after, by=by, waiting=(OTHER_STREAMS,))
+        """New streams and brokers wait for the next start; anything else that does refuses the
+        change."""
+        has_other_brokers = before.count(_BROKER) != after.count(_BROKER)
+        waiting = (OTHER_STREAMS, NEEDS_RESTART) if has_other_brokers else (OTHER_STREAMS,)
+        return await self._changes.write(SITE_FILE, before, after, by=by, waiting=waiting)
 
     def _draft(self, new: NewSource) -> SourceDraft:
         sample: Any = msgspec.structs.replace(new, raw=readable(new.raw))

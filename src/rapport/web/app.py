@@ -193,6 +193,7 @@ ROUTES = (
     live.follow,
     sources.list_sources,
     new_sources.guess_source,
+    new_sources.listen_for_sources,
     new_sources.list_added_sources,
     new_sources.add_source,
     new_sources.take_source_back,
