@@ -21,8 +21,8 @@ from rapport.core.errors import InvalidInput, RapportError, SiteError, Unavailab
 from rapport.core.times import parse_duration
 from rapport.mediation.guessing.choices import Question, SourceChoices
 from rapport.mediation.guessing.proposal import source_name
+from rapport.site.broker_survey import ADDRESSES, BROKERS, listen
 from rapport.site.file_changes import check_writable, replace_file
-from rapport.site.listening import ADDRESSES, BROKERS, listen
 from rapport.site.new_source import (
     PARQUET,
     NewColumn,
@@ -110,8 +110,8 @@ def _new_sources(
     broker. Raises InvalidInput, Unavailable.
     """
     if origin.startswith((*BROKERS, *ADDRESSES)):
-        heard = listen(origin, directory, name=name, password=password, listen_ms=listen_ms)
-        found = asyncio.run(heard)
+        listening = listen(origin, directory, name=name, password=password, listen_ms=listen_ms)
+        found = asyncio.run(listening)
         if groups := [one.topics for one in found if one.topics is not None]:
             count = sum(len(one.packets) for one in groups)
             shown = f"heard {count} messages: {_heard_text(groups)}"

@@ -12,7 +12,7 @@ from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
 from rapport.node.interpretations import OTHER_STREAMS
 from rapport.node.site_changes import NEEDS_RESTART, SiteChanges, WrittenChange
-from rapport.site.listening import listen
+from rapport.site.broker_survey import listen
 from rapport.site.new_source import (
     NewSource,
     SourceDraft,
@@ -42,7 +42,7 @@ class SourceWritten(msgspec.Struct, frozen=True, kw_only=True):
     in_force: bool = False
     """Whether the node has taken the file over; else it has to be started again."""
     restart: list[Problem] = []
-    """Why the node has to be started again: it takes in no new streams and brokers while it runs."""
+    """Why the node has to be started again: new streams and brokers wait for it."""
 
 
 class SourceFiles:

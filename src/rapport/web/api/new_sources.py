@@ -144,10 +144,10 @@ async def listen_for_sources(
     body = _READ_LISTEN.decode(await request.body())
     listen_ms = round(body.seconds * 1_000)
     found = await _files(request).listen(body.address, password=body.password, listen_ms=listen_ms)
-    return json_response(HeardSources([_heard(one) for one in found]))
+    return json_response(HeardSources([_heard_source(one) for one in found]))
 
 
-def _heard(new: NewSource) -> HeardSource:
+def _heard_source(new: NewSource) -> HeardSource:
     if new.topics is None:
         return HeardSource(name=new.name, origin=new.origin, sample=new.raw[:MAX_SAMPLE_BYTES])
     left, packets = MAX_SAMPLE_BYTES, list[HeardPacket]()
