@@ -133,10 +133,6 @@ def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:
         yield from atoms_of_expression(part)
 
 
-def terms_of(expression: Expression) -> Iterator[Term]:
-    return (atom for atom in atoms_of_expression(expression) if isinstance(atom, Term))
-
-
 class _Chain(NamedTuple):
     """Conditions in order, with the window of each step."""
 

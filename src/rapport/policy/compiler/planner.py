@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from rapport.policy import relations
-from rapport.policy.compiler.check import operand_type, plan_value, positive_text
+from rapport.policy.compiler.check import operand_type, plan_value
 from rapport.policy.compiler.interpretation import TermRewrite
 from rapport.policy.compiler.logic_tree import (
     AtomBranch,
@@ -23,6 +23,7 @@ from rapport.policy.compiler.normal_form import (
     TermAtom,
     TextAtom,
     atoms_of_expression,
+    single_atom,
     term_atom,
 )
 from rapport.policy.compiler.scope import AttributeRef, Scope, event_names
@@ -393,15 +394,9 @@ def _check_sequences(draft: CompilerDraft, plan: Plan, steps: _Steps, faults: Di
 
 def _place(draft: CompilerDraft, atom: TermAtom | TextAtom, *, negated: bool) -> SourceSpan | None:
     for atomic in atoms_of_expression(draft.condition):
-        if _atom_of(atomic) == atom._replace(negated=negated):
+        if single_atom(atomic) == atom._replace(negated=negated):
             return atomic.place
     return None
-
-
-def _atom_of(atomic: Atomic) -> TermAtom | TextAtom:
-    if isinstance(atomic, Term):
-        return term_atom(atomic)
-    return TextAtom(positive_text(atomic), getattr(atomic, "negated", False))
 
 
 def _without_unused(plan: Plan) -> Plan:
