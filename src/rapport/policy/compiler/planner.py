@@ -339,12 +339,11 @@ class _Planner:
             hint = "add a line for what happens first, such as: A is inside R"
             self._faults.add("policy.absence_alone", message, place, hint=hint)
         else:
-            self._faults.add(
+            self._faults.warn(
                 "policy.absence_never_opens",
                 "no line says what happens before this absence, so it is left out",
                 place,
                 hint="add a line of its own for what happens first",
-                severity="warning",
             )
 
     def _place(self, number: int, *, negated: bool) -> SourceSpan | None:

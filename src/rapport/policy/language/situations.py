@@ -147,22 +147,14 @@ class SituationSections:
         """Enters the section that a misspelt header or one with a colon means; false if the line
         is none."""
         words = phrase.removesuffix(":").strip()
-        if (
-            words.startswith("situation ")
-            and "situation" not in self.headers
-            and not self._is_open()
-        ):
-            message = "the name of a section stands on a line of its own"
-            hint = "write what must hold in the lines below 'situation'"
-            self.faults.add("policy.unknown_section", message, place, hint=hint)
-            self._enter("situation", place)
-            return True
-        if words.startswith("cleared by ") and not self._is_open():
-            message = "the name of a section stands on a line of its own"
-            hint = "write what ends it in the lines below 'cleared by'"
-            self.faults.add("policy.unknown_section", message, place, hint=hint)
-            self._enter("cleared by", place)
-            return True
+        for name, what in (("situation", "must hold"), ("cleared by", "ends it")):
+            is_new = name != "situation" or name not in self.headers
+            if words.startswith(f"{name} ") and is_new and not self._is_open():
+                message = "the name of a section stands on a line of its own"
+                hint = f"write what {what} in the lines below {name!r}"
+                self.faults.add("policy.unknown_section", message, place, hint=hint)
+                self._enter(name, place)
+                return True
         meant = words if words in SECTIONS else nearest_word(words, SECTIONS)
         alike = words.count(" ") == meant.count(" ") and words[:1] == meant[:1]
         if words in ("cleared", "until", "clear", "resolved by", "ended by", "ends when"):

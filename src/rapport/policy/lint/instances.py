@@ -66,12 +66,11 @@ def lint_instances(
         _report_empty(tree.concepts, bound, candidates, faults)
     why = never_fires(plan, known.dead_terms())
     if why is not None and not empty and never_fires(plan) is None:
-        faults.add(
+        faults.warn(
             "policy.never_fires",
             f"as the tables stand the policy never fires: {why.reason}",
             place_of_alias(tree, why.aliases[0]),
             hint="check the tables and the condition",
-            severity="warning",
         )
 
 
@@ -217,12 +216,11 @@ def _report_empty(
     masks = candidates.mask
     blamed = [one for one in bound.constraints if not masks(bound.concept, (one,)).any()]
     shown = " and ".join(_shown(one) for one in blamed[:1] or bound.constraints)
-    faults.add(
+    faults.warn(
         "policy.no_such_instance",
         f"no {bound.concept} in the tables has {shown}",
         _place(definitions, bound.alias, (blamed or bound.constraints)[0]),
         hint=_values_hint(instances, blamed[0]) if blamed else "each is there, but not together",
-        severity="warning",
     )
 
 

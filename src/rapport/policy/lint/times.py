@@ -57,12 +57,11 @@ def lint_periods(
         if not windows or source.period_ms <= min(windows):
             continue
         window, period = format_duration(min(windows)), format_duration(source.period_ms)
-        faults.add(
+        faults.warn(
             "policy.window_shorter_than_period",
             f"the window of {window} is shorter than the period of {name!r}, {period}",
             place,
             hint=f"{name} need not report within it; widen the window to at least {period}",
-            severity="warning",
         )
 
 
@@ -74,12 +73,11 @@ def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Diagnosti
             if not source.streams & set(term.streams) or source.period_ms < term.duration_ms:
                 continue
             silence, period = format_duration(term.duration_ms), format_duration(source.period_ms)
-            faults.add(
+            faults.warn(
                 "policy.window_shorter_than_period",
                 f"a silence of {silence} is usual for {name!r}, whose period is {period}",
                 place,
                 hint=f"wait longer than {period}",
-                severity="warning",
             )
 
 
@@ -98,12 +96,11 @@ def lint_following_silence(plan: Plan, atoms: Atoms, faults: Diagnostics) -> Non
                 continue
             if second.duration_ms >= window:
                 silence, shown = format_duration(second.duration_ms), format_duration(window)
-                faults.add(
+                faults.warn(
                     "policy.never_follows",
                     f"a silence of {silence} never follows within {shown}",
                     _place_of(second, atoms),
                     hint=f"give it more time: ... for {silence} within TIME, longer than {silence}",
-                    severity="warning",
                 )
 
 
@@ -119,12 +116,11 @@ def lint_meeting(
                 continue
             reported.add(stream)
             shown, promised = format_duration(window), format_duration(period)
-            faults.add(
+            faults.warn(
                 "policy.window_shorter_than_period",
                 f"two readings must come within {shown}, but {stream} comes only every {promised}",
                 place,
                 hint=f"widen the window to at least {promised}",
-                severity="warning",
             )
 
 
@@ -139,23 +135,21 @@ def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Diagnosti
             if not source.streams & streams:
                 continue
             if source.period_ms > term.duration_ms:
-                faults.add(
+                faults.warn(
                     "policy.for_shorter_than_period",
                     f"one reading decides what must last {lasting}: the next of {source.name!r} "
                     f"comes after up to {format_duration(source.period_ms)}",
                     place,
                     hint=f"let it last longer than {format_duration(source.period_ms)}",
-                    severity="warning",
                 )
             if 0 < source.stale_after_ms < term.duration_ms and _may_turn_stale(source):
                 stale = format_duration(source.stale_after_ms)
-                faults.add(
+                faults.warn(
                     "policy.for_longer_than_known",
                     f"what must last {lasting} is unknown {stale} after a reading of "
                     f"{source.name!r}, and then it does not last",
                     place,
                     hint=f"give the source a period of at most {stale}, or a longer stale_after",
-                    severity="warning",
                 )
 
 

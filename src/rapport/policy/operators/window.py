@@ -369,21 +369,22 @@ class Window:
                     self._shared,
                 )
             case QueryTerm():
-                self.occurrences[number] = self._empty(number)
-                if number in positive:
-                    self._put_table(number, term, self._empty(number))
+                self._add_table(number, term, positive)
                 side = term.first if term.first.stream is not None else term.second
                 self._queries.add(number, term, self._id_filters.of(side))
             case ReadingTerm():
-                self.occurrences[number] = self._empty(number)
-                if number in positive:
-                    self._put_table(number, term, self._empty(number))
+                self._add_table(number, term, positive)
                 id_filter = self._id_filters.of(term.first)
                 evaluated = term.compared if is_of_tables_alone(term) else predicate
                 key = (evaluated, term.first.attribute, id_filter)
                 self._readings[number] = (term.first.stream or "", key, id_filter)
             case ConstraintTerm():
                 self._fill_constraint(number, term)
+
+    def _add_table(self, number: int, term: TermStep, positive: frozenset[int]) -> None:
+        self.occurrences[number] = self._empty(number)
+        if number in positive:
+            self._put_table(number, term, self._empty(number))
 
     def _around(self, term: TermStep) -> Hashable:
         """Everything the rows of a term depend on besides the term and its events."""
