@@ -19,9 +19,9 @@ from rapport.policy.language.lexer import (
 )
 from rapport.policy.language.parser import ActionLines, refuse_large
 from rapport.policy.language.quantities import THROTTLE, read_duration
-from rapport.policy.language.situation_conditions import ConditionReader, LogicalLines
+from rapport.policy.language.situation_conditions import LogicalLines, read_lines
 from rapport.policy.language.situation_printer import print_situation_condition
-from rapport.policy.language.situation_tree import AndOf, Condition, SituationTree
+from rapport.policy.language.situation_tree import Condition, SituationTree
 from rapport.policy.language.tree import ConceptDef, SourceSpan
 
 SECTIONS = ("concepts", "situation", "cleared by", "actions", "actions when cleared")
@@ -296,18 +296,16 @@ class _SectionLines:
 
     def read(self, lines: list[list[Token]], section: str) -> Condition | None:
         """The lines joined by AND; None if there is none without fault."""
-        parts: list[Condition] = []
+        kept = []
         for line in lines:
             try:
                 if not self._once_per(TokenCursor(line), section):
-                    reader = ConditionReader(TokenCursor(line), self.aliases)
-                    parts.append(reader.line())
-                    self.used |= reader.used
+                    kept.append(line)
             except SyntaxFault as fault:
                 self.faults.add(fault.code, fault.message, fault.place, hint=fault.hint)
-        if len(parts) > 1:
-            return AndOf(tuple(parts))
-        return parts[0] if parts else None
+        found, used = read_lines(kept, self.aliases, self.faults)
+        self.used |= used
+        return found
 
     def _once_per(self, cursor: TokenCursor, section: str) -> bool:
         """Reads `at most once per 10 min`; false for any other line."""
