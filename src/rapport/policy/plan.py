@@ -95,6 +95,10 @@ class QueryTerm(msgspec.Struct, frozen=True, tag="query", omit_defaults=True):
     """In base units (metres)."""
     compared: Compared | None = None
 
+    @property
+    def event_side(self) -> Side:
+        return self.first if self.first.stream is not None else self.second
+
 
 class CorrelationTerm(msgspec.Struct, frozen=True, tag="correlation", omit_defaults=True):
     """Both sides event-based: an occurrence per pair of different events within the window.

@@ -630,17 +630,13 @@ def scale_of(whole: Term, attribute: str, parts: Sequence[str]) -> Fraction | No
     place: Path = (attribute,)
     found = [term_at(whole, place)]
     if isinstance(whole, Members):
-        found = [term for term in whole.members.values() if _path_of(term) == place]
+        found = [term for term in whole.members.values() if getattr(term, "path", None) == place]
         found += [Same(place)] if whole.rest and attribute not in whole.members else []
     if len(found) != 1:
         return None
     single = len(parts) == 1
     scales = {_factor(found[0] if single else term_at(found[0], (part,))) for part in parts}
     return scales.pop() if len(scales) == 1 else None
-
-
-def _path_of(term: Term) -> Path | None:
-    return term.path if isinstance(term, Same | Linear | Members) else None
 
 
 def _factor(term: Term) -> Fraction | None:

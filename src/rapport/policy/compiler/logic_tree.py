@@ -8,7 +8,6 @@ from typing import Literal as Choice
 
 import msgspec
 
-from rapport.core.times import format_duration
 from rapport.policy.compiler.normal_form import (
     Atom,
     Ecnf,
@@ -18,7 +17,7 @@ from rapport.policy.compiler.normal_form import (
     TextAtom,
 )
 from rapport.policy.compiler.scope import IDENTITY, AttributeRef, Scope
-from rapport.policy.language.printer import print_value
+from rapport.policy.language.printer import constraints_text, within_text
 from rapport.policy.language.tree import Atomic
 from rapport.policy.plan import Constraint
 
@@ -34,8 +33,7 @@ class AliasLeaf(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """`person A (status='guest')`."""
-        shown = (f"{c.attribute}{c.operator}{print_value(c.value)}" for c in self.constraints)
-        constraints = " ".join(shown)
+        constraints = constraints_text(self.constraints)
         return f"{self.concept} {self.alias}" + (f" ({constraints})" if constraints else "")
 
 
@@ -154,11 +152,6 @@ def build_logic_tree(
 
     windows = tuple(each.window_ms for each in ecnf)
     return LogicTree(tuple(clause(each) for each in ecnf), windows)
-
-
-def within_text(window_ms: int | None) -> str:
-    """` within 10s`, or empty."""
-    return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
 def _reads_more(end: AttributeRef, ends: tuple[AttributeRef, ...]) -> bool:

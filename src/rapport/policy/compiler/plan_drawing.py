@@ -19,7 +19,6 @@ from rapport.policy.compiler.logic_tree import (
     LogicTree,
     OrBranch,
     TermBranch,
-    within_text,
 )
 from rapport.policy.compiler.plan_text import (
     clause_text,
@@ -28,6 +27,7 @@ from rapport.policy.compiler.plan_text import (
     predicate_text,
     side_text,
 )
+from rapport.policy.language.printer import within_text
 from rapport.policy.plan import (
     Absent,
     Clause,
@@ -128,8 +128,8 @@ def stacked_height(heights: abc.Sequence[float]) -> float:
     return sum(heights) + _GAP * max(len(heights) - 1, 0)
 
 
-def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]], root: int = 0) -> None:
-    """Sets the `y` of every box of a tree: a parent is centred on its children."""
+def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]]) -> None:
+    """Sets the `y` of every box of a tree with the root 0: a parent is centred on its children."""
     heights: dict[int, float] = {}
 
     def measure(number: int) -> float:
@@ -145,8 +145,8 @@ def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]], root: i
             place(child, start)
             start += heights[child] + _GAP
 
-    measure(root)
-    place(root, _MARGIN)
+    measure(0)
+    place(0, _MARGIN)
 
 
 def svg(title: str, boxes: abc.Sequence[Box], joins: abc.Sequence[Join]) -> str:

@@ -35,9 +35,7 @@ from rapport.policy.plan import (
     LookedUp,
     Plan,
     Side,
-    SideValue,
     SilentTerm,
-    StateTerm,
     TermStep,
     state_terms,
 )
@@ -299,11 +297,7 @@ def _lookups(plan: Plan) -> Iterator[tuple[str, Side, str]]:
         for operand in (term.compared.left, term.compared.right):
             if isinstance(operand, LookedUp):
                 for value in operand.of:
-                    yield operand.function, _side(term, value), value.attribute
-
-
-def _side(term: StateTerm, value: SideValue) -> Side:
-    return term.second if value.side else term.first
+                    yield operand.function, (term.first, term.second)[value.side], value.attribute
 
 
 def _values(side: Side, attribute: str, pull: PullData) -> frozenset[str]:

@@ -111,7 +111,10 @@ def lint_meeting(
     reported: set[str] = set()
     for window, streams in _meetings(plan):
         for stream in sorted(streams - reported):
-            period = min((one.period_ms for one in _sources_of(ontology, stream)), default=0)
+            period = min(
+                (one.period_ms for one in ontology.sources.values() if stream in one.streams),
+                default=0,
+            )
             if period <= window:
                 continue
             reported.add(stream)
@@ -177,10 +180,6 @@ def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> SourceSpan | None
 def _may_turn_stale(source: PushSource) -> bool:
     """Whether the source may be silent for longer than its values are valid."""
     return not 0 < source.period_ms <= source.stale_after_ms
-
-
-def _sources_of(ontology: Ontology, stream: str) -> list[PushSource]:
-    return [source for source in ontology.sources.values() if stream in source.streams]
 
 
 def _meetings(plan: Plan) -> Iterator[tuple[int, frozenset[str]]]:

@@ -263,11 +263,10 @@ def _each(tables: Mapping[str, Columns], by: int) -> dict[str, Columns]:
 
 def _columns(columns: Columns, by: int) -> Columns:
     names = [name for name in columns if name.startswith(("event", "other"))]
-    return columns | {name: _grown(columns[name], by) for name in names}
-
-
-def _grown(column: Array, by: int) -> Array:
-    return np.where(column >= 0, column + by, column)
+    shifted = {
+        name: np.where(columns[name] >= 0, columns[name] + by, columns[name]) for name in names
+    }
+    return columns | shifted
 
 
 def _used(pairs: list[Any], by: int) -> list[Any]:
@@ -370,8 +369,7 @@ class Window:
                 )
             case QueryTerm():
                 self._add_table(number, term, positive)
-                side = term.first if term.first.stream is not None else term.second
-                self._queries.add(number, term, self._id_filters.of(side))
+                self._queries.add(number, term, self._id_filters.of(term.event_side))
             case ReadingTerm():
                 self._add_table(number, term, positive)
                 id_filter = self._id_filters.of(term.first)
