@@ -48,6 +48,7 @@ from rapport.policy.lint.satisfiability import (
     lint_repeated_actions,
     negation_of,
 )
+from rapport.policy.lint.times import warn_short_silence
 from rapport.policy.ontology import Ontology, PushSource, resolve_kind
 from rapport.policy.situation_plan import (
     AggregateValue,
@@ -282,7 +283,7 @@ def _lint_periods(
                     _lint_window(node, source, faults)
             case Silence(attribute, alias):
                 for source in _sources(ontology, concepts[alias], attribute):
-                    _lint_silence(node, source, faults)
+                    warn_short_silence(node.duration_ms, source, node.place, faults)
             case _:
                 pass
 
@@ -309,18 +310,6 @@ def _lint_window(value: Aggregate, source: PushSource, faults: Diagnostics) -> N
         f"{window} need not hold {readings} of {source.name!r}, whose period is {period}",
         value.place,
         hint=f"take at least the last {format_duration(needed)}",
-    )
-
-
-def _lint_silence(silence: Silence, source: PushSource, faults: Diagnostics) -> None:
-    if source.period_ms < silence.duration_ms:
-        return
-    duration, period = format_duration(silence.duration_ms), format_duration(source.period_ms)
-    faults.warn(
-        "policy.window_shorter_than_period",
-        f"a silence of {duration} is usual for {source.name!r}, whose period is {period}",
-        silence.place,
-        hint=f"wait longer than {period}",
     )
 
 

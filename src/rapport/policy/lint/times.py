@@ -68,17 +68,24 @@ def lint_periods(
 def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Diagnostics) -> None:
     """Warns when a silence is shorter than the period of its source."""
     for term in (term for term in plan.terms if isinstance(term, SilentTerm)):
-        place = _place_of(term, atoms)
-        for name, source in ontology.sources.items():
-            if not source.streams & set(term.streams) or source.period_ms < term.duration_ms:
-                continue
-            silence, period = format_duration(term.duration_ms), format_duration(source.period_ms)
-            faults.warn(
-                "policy.window_shorter_than_period",
-                f"a silence of {silence} is usual for {name!r}, whose period is {period}",
-                place,
-                hint=f"wait longer than {period}",
-            )
+        for source in ontology.sources.values():
+            if source.streams & set(term.streams):
+                warn_short_silence(term.duration_ms, source, _place_of(term, atoms), faults)
+
+
+def warn_short_silence(
+    duration_ms: int, source: PushSource, place: SourceSpan | None, faults: Diagnostics
+) -> None:
+    """Warns unless the silence is longer than the period of the source."""
+    if source.period_ms < duration_ms:
+        return
+    silence, period = format_duration(duration_ms), format_duration(source.period_ms)
+    faults.warn(
+        "policy.window_shorter_than_period",
+        f"a silence of {silence} is usual for {source.name!r}, whose period is {period}",
+        place,
+        hint=f"wait longer than {period}",
+    )
 
 
 def lint_following_silence(plan: Plan, atoms: Atoms, faults: Diagnostics) -> None:

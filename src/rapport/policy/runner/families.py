@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import abc
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 from msgspec.structs import replace
 
 from rapport.core.errors import Unsupported
 from rapport.core.event import content_id
-from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.detection_output import SuppressionFilter
-from rapport.policy.operators.operator import PlanOperator, SavedIdentities
+from rapport.policy.operators.operator import OperatorContext, PlanOperator, SavedIdentities
 from rapport.policy.operators.plan_shape import PlanShape, is_built_in, plan_shape
-from rapport.policy.operators.shared_cache import Change, SharedCache, sides_of, with_changed_sides
-from rapport.policy.operators.uncertainty import SourceSilence
+from rapport.policy.operators.shared_cache import Change, sides_of, with_changed_sides
 from rapport.policy.operators.variants import (
     FamilyMember,
     FamilyMembers,
@@ -277,18 +273,6 @@ def _with_value(side: Side, slot: PropertyConstant, value: str | float) -> Side:
     return replace(side, constraints=tuple(constraints))
 
 
-class OperatorContext(NamedTuple):
-    """Everything operators of a runner are created with."""
-
-    pull: PullData
-    silence: SourceSilence | None
-    sources: Mapping[str, PushSource]
-    counts: SuppressionFilter | None = None
-    """Which detections suppressed by `at most once per` are counted; None: all."""
-    shared: SharedCache | None = None
-    """The shared cache; None: not shared."""
-
-
 class PlanFamily:
     """Plans that differ in one slot at most, run by one operator."""
 
@@ -314,14 +298,10 @@ class PlanFamily:
         self._members = self._empty_members()
         self.operator = PlanOperator(
             widest,
-            context.pull,
-            context.silence,
-            context.sources,
+            context,
             began,
             members=self._members,
             version=content_id(family_key(self.sample, slot).decode())[:12],
-            counts=context.counts,
-            shared=context.shared,
             saved=saved,
         )
         self.admit(*plans)
