@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from rapport.core.errors import PolicyError
 from rapport.policy import ontology as ontology_module
 from rapport.policy.compiler.compile import compile_conditions, compile_policy
-from rapport.policy.compiler.planner import is_positive
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import (
     Absent,
@@ -24,6 +23,7 @@ from rapport.policy.plan import (
     Side,
     decode_plan,
     encode_plan,
+    is_positive,
 )
 
 HEAD = "concepts\n  person A\n  person B\n  room R\n  building H\nconditions\n"

@@ -29,15 +29,13 @@ from rapport.policy.compiler.plan_text import (
 )
 from rapport.policy.language.printer import within_text
 from rapport.policy.plan import (
-    Absent,
     Clause,
     CorrelationTerm,
     LastingTerm,
     Plan,
-    Positive,
-    Sequence,
     Side,
     TermStep,
+    signed_terms,
     state_atoms,
 )
 
@@ -262,8 +260,9 @@ class _PlanDrawing:
     def clause(self, clause: Clause, terms: list[int]) -> int:
         """Adds a clause with lines from its terms."""
         own = self.add(clause_text(clause), "join", _CLAUSES)
-        for number, negated in _used(clause):
-            self.join(terms[number], own, dashed=negated)
+        for child in clause.children:
+            for number, negated in signed_terms(child):
+                self.join(terms[number], own, dashed=negated)
         return own
 
 
@@ -274,19 +273,6 @@ def _read(term: TermStep) -> Iterator[Side]:
             yield from _read(atom.term)
     else:
         yield from dict.fromkeys((term.first, term.second))
-
-
-def _used(clause: Clause) -> Iterator[tuple[int, bool]]:
-    """The terms of a clause and whether they must be absent."""
-    for child in clause.children:
-        match child:
-            case Positive(term):
-                yield term, False
-            case Absent(term):
-                yield term, True
-            case Sequence():
-                yield child.first, child.first_negated
-                yield child.second, child.second_negated
 
 
 def draw_logic_tree(tree: LogicTree, *, title: str) -> str:

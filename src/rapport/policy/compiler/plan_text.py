@@ -6,7 +6,6 @@ from rapport.core.times import format_duration
 from rapport.policy.compiler.situation_text import action_lines, condition_lines, situation_text
 from rapport.policy.language.printer import constraints_text, print_value, within_text
 from rapport.policy.plan import (
-    Absent,
     Child,
     Clause,
     Compared,
@@ -19,7 +18,6 @@ from rapport.policy.plan import (
     Operand,
     Plan,
     PolicyPlan,
-    Positive,
     QueryTerm,
     ReadingTerm,
     Sequence,
@@ -31,6 +29,7 @@ from rapport.policy.plan import (
     StateExpression,
     StateTerm,
     TermStep,
+    signed_terms,
 )
 from rapport.policy.situation_plan import SituationPlan
 
@@ -151,12 +150,7 @@ def _inner(state: StateExpression) -> str:
 
 
 def _child(child: Child) -> str:
-    match child:
-        case Positive(term):
-            return str(term)
-        case Absent(term):
-            return f"not {term}"
-        case Sequence():
-            first = f"{'not ' * child.first_negated}{child.first}"
-            second = f"{'not ' * child.second_negated}{child.second}"
-            return f"({first} then {second}{within_text(child.window_ms)})"
+    terms = [f"{'not ' * negated}{number}" for number, negated in signed_terms(child)]
+    if not isinstance(child, Sequence):
+        return terms[0]
+    return f"({' then '.join(terms)}{within_text(child.window_ms)})"

@@ -68,6 +68,8 @@ from rapport.policy.plan import (
     StateExpression,
     StateTerm,
     TermStep,
+    is_positive,
+    signed_terms,
     terms_of_child,
 )
 
@@ -318,8 +320,7 @@ class _Planner:
         """Reports sides of a FOLLOWED-BY that only tables decide."""
         children = [child for clause in clauses for child in clause.children]
         for child in (one for one in children if isinstance(one, Sequence)):
-            sides = ((child.first, child.first_negated), (child.second, child.second_negated))
-            for number, negated in sides:
+            for number, negated in signed_terms(child):
                 if not self._has_events(number):
                     self._faults.add(
                         "policy.sequence_without_events",
@@ -353,18 +354,6 @@ class _Planner:
             if single_atom(atomic) == wanted:
                 return atomic.place
         return None
-
-
-def is_positive(child: Child) -> bool:
-    """True for an occurrence; a followed-by counts as one unless both sides are negated
-    (rule 5)."""
-    match child:
-        case Positive():
-            return True
-        case Absent():
-            return False
-        case Sequence():
-            return not (child.first_negated and child.second_negated)
 
 
 def _without_unused(plan: Plan) -> Plan:

@@ -48,6 +48,7 @@ from rapport.policy.plan import (
     StateExpression,
     StateTerm,
     TermStep,
+    signed_terms,
 )
 
 _BOOLEANS = ("true", "false")
@@ -210,14 +211,7 @@ def dead_terms(plan: Plan) -> dict[int, str]:
 
 def needs(child: Child) -> frozenset[int]:
     """The terms that must occur for the child to hold."""
-    match child:
-        case Positive(term):
-            return frozenset((term,))
-        case Absent():
-            return frozenset()
-        case _:
-            first = () if child.first_negated else (child.first,)
-            return frozenset((*first, *(() if child.second_negated else (child.second,))))
+    return frozenset(number for number, negated in signed_terms(child) if not negated)
 
 
 def excluding_readings(plan: Plan) -> list[LintReason]:

@@ -18,8 +18,6 @@ from rapport.policy.language.tree import (
 from rapport.policy.lint.satisfiability import needs
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import (
-    Absent,
-    Child,
     CorrelationTerm,
     LastingTerm,
     Plan,
@@ -27,6 +25,7 @@ from rapport.policy.plan import (
     Side,
     SilentTerm,
     TermStep,
+    signed_terms,
     streams_of_term,
 )
 
@@ -224,15 +223,5 @@ def _waits(plan: Plan) -> Iterator[tuple[str, int]]:
         for child in clause.children:
             own = child.window_ms if isinstance(child, Sequence) else None
             wait = around if own is None else own
-            yield from ((stream, wait) for stream in plan.streams_of(_absent(child)))
-
-
-def _absent(child: Child) -> list[int]:
-    match child:
-        case Absent(term):
-            return [term]
-        case Sequence():
-            sides = ((child.first, child.first_negated), (child.second, child.second_negated))
-            return [number for number, negated in sides if negated]
-        case _:
-            return []
+            absent = [number for number, negated in signed_terms(child) if negated]
+            yield from ((stream, wait) for stream in plan.streams_of(absent))

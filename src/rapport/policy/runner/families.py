@@ -46,7 +46,9 @@ from rapport.policy.plan import (
     SilentTerm,
     StateTerm,
     TermStep,
+    is_positive,
     state_terms,
+    terms_of_child,
 )
 
 _ORDERED = ("<", "<=", ">", ">=")
@@ -133,7 +135,7 @@ def with_constant(plan: Plan, slot: Slot, value: str | float) -> Plan:
 def is_absent(plan: Plan, slot: Slot) -> bool:
     """Whether only counterexamples have it."""
     if isinstance(slot, TermConstant):
-        return any(child == Absent(slot.term) for one in plan.clauses for child in one.children)
+        return Absent(slot.term) in plan.children()
     if isinstance(slot, PropertyConstant):
         return not _is_bound(plan_shape(plan), plan, slot.alias)
     return False
@@ -176,18 +178,11 @@ def _fits_term(plan: Plan, number: int) -> bool:
 
 
 def _mentions(clause: Clause, number: int) -> bool:
-    return any(
-        number in ((child.first, child.second) if isinstance(child, Sequence) else (child.term,))
-        for child in clause.children
-    )
+    return any(number in terms_of_child(child) for child in clause.children)
 
 
 def _is_absence(clause: Clause) -> bool:
-    return all(
-        isinstance(child, Absent)
-        or (isinstance(child, Sequence) and child.first_negated and child.second_negated)
-        for child in clause.children
-    )
+    return not any(map(is_positive, clause.children))
 
 
 def _has_number(term: StateTerm) -> bool:
