@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from rapport.core.errors import PolicyError, Problem
-from rapport.policy.compiler.compile import CompiledSituation, compile_draft, compile_policy
+from rapport.policy.compiler.compile import CompiledSituation, compile_conditions, compile_policy
 from rapport.policy.compiler.normal_form import ecnf_text
 from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.language.parser import parse_policy
@@ -42,8 +42,9 @@ def test_a_policy_is_printed_in_canonical_form(path: Path, compare: Compare) -> 
 @pytest.mark.parametrize("path", files("normalize"))
 def test_a_condition_is_brought_into_ecnf(path: Path, compare: Compare, ontology: Ontology) -> None:
     def produce(parts: dict[str, str]) -> str:
-        draft, _ = compile_draft(parts["policy"], name="golden", ontology=ontology, window_ms=5000)
-        return ecnf_text(draft.ecnf)
+        text = parts["policy"]
+        compiled = compile_conditions(text, name="golden", ontology=ontology, window_ms=5000)
+        return ecnf_text(compiled.ecnf)
 
     compare(path, produce)
 
@@ -51,10 +52,10 @@ def test_a_condition_is_brought_into_ecnf(path: Path, compare: Compare, ontology
 @pytest.mark.parametrize("path", files("logic_tree"))
 def test_a_logic_tree_is_built(path: Path, compare: Compare, ontology: Ontology) -> None:
     def produce(parts: dict[str, str]) -> str:
-        draft, _ = compile_draft(parts["policy"], name="golden", ontology=ontology, window_ms=5000)
-        assert draft.logic_tree is not None
-        assert 3 <= draft.logic_tree.height() <= 5
-        return draft.logic_tree.text()
+        text = parts["policy"]
+        compiled = compile_conditions(text, name="golden", ontology=ontology, window_ms=5000)
+        assert 3 <= compiled.logic_tree.height() <= 5
+        return compiled.logic_tree.text()
 
     compare(path, produce)
 
@@ -75,20 +76,18 @@ def test_every_stage_of_a_policy_of_every_form(
     path: Path, compare: Compare, every_form: Ontology
 ) -> None:
     def produce(parts: dict[str, str]) -> str:
-        draft, faults = compile_draft(
+        compiled = compile_conditions(
             parts["policy"], name=path.stem, ontology=every_form, window_ms=5000
         )
-        assert draft.plan is not None
-        assert draft.logic_tree is not None
-        assert 3 <= draft.logic_tree.height() <= 5
-        assert decode_plan(encode_plan(draft.plan)) == draft.plan
+        assert 3 <= compiled.logic_tree.height() <= 5
+        assert decode_plan(encode_plan(compiled.plan)) == compiled.plan
         stages = {
-            "parsed": print_policy(draft.tree),
-            "ecnf": ecnf_text(draft.ecnf),
-            "tree": draft.logic_tree.text(),
-            "plan": plan_text(draft.plan),
-            "json": msgspec.json.format(encode_plan(draft.plan), indent=1).decode(),
-            "problems": "\n".join(shown(problem) for problem in faults.problems()),
+            "parsed": print_policy(compiled.tree),
+            "ecnf": ecnf_text(compiled.ecnf),
+            "tree": compiled.logic_tree.text(),
+            "plan": plan_text(compiled.plan),
+            "json": msgspec.json.format(encode_plan(compiled.plan), indent=1).decode(),
+            "problems": "\n".join(shown(problem) for problem in compiled.problems),
         }
         return "\n\n".join(f"## {stage}\n{text.rstrip()}" for stage, text in stages.items())
 

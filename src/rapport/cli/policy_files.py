@@ -18,12 +18,10 @@ from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import (
     CompiledConditions,
     CompiledSituation,
-    compile_draft,
 )
 from rapport.policy.compiler.normal_form import ecnf_text
 from rapport.policy.compiler.plan_drawing import draw_logic_tree, draw_plan
 from rapport.policy.compiler.plan_text import plan_text
-from rapport.policy.compiler.planner import CompilerDraft
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.printer import print_policy
 from rapport.policy.language.situation_printer import print_situation
@@ -47,10 +45,9 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
             lines = [f"{e.place.line}: {e.written}  ->  {e.root}" for e in compiled.rewritten]
             return "\n".join(lines) or "written in root's terms"
         case "ecnf":
-            return ecnf_text(_draft(site, name).ecnf)
+            return ecnf_text(compiled.ecnf)
         case "tree":
-            tree = _draft(site, name).logic_tree
-            return tree.text() if tree else ""
+            return compiled.logic_tree.text()
         case "plan":
             return plan_text(compiled.plan)
         case "json":
@@ -87,26 +84,17 @@ def _stage_of_situation(site: Site, compiled: CompiledSituation, stage: Stage) -
 def stage_drawing(site: Site, name: str, stage: Stage) -> str:
     """The logic tree or the plan as SVG; raises InvalidInput for other stages, Unsupported for a
     situation."""
-    plan = conditions_plan(site.policies[name].plan, "drawings")
+    compiled = site.policies[name]
+    plan = conditions_plan(compiled.plan, "drawings")
     if stage == "plan":
         return draw_plan(plan, title=f"Plan of {name}")
-    tree = _draft(site, name).logic_tree
-    if stage == "tree" and tree is not None:
-        return draw_logic_tree(tree, title=f"Logic tree of {name}")
+    if stage == "tree" and isinstance(compiled, CompiledConditions):
+        return draw_logic_tree(compiled.logic_tree, title=f"Logic tree of {name}")
     raise InvalidInput(
         f"the stage {stage!r} is text and is not drawn",
         code="cli.not_drawn",
         hint=f"use --svg with --stage {' or '.join(get_args(Drawn))}",
     )
-
-
-def _draft(site: Site, name: str) -> CompilerDraft:
-    """What every stage made of the policy, written in root."""
-    compiled = site.policies[name]
-    assert isinstance(compiled, CompiledConditions), "a situation has stages of its own"
-    written = print_policy(compiled.tree)
-    draft, _ = compile_draft(written, name=name, ontology=site.ontology, window_ms=site.window_ms)
-    return draft
 
 
 def format_files(files: Sequence[Path], site: Path, *, check: bool) -> int:

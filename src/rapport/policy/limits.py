@@ -6,18 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rapport.policy.plan import (
-    Compared,
-    Constant,
-    LastingTerm,
-    Plan,
-    Side,
-    SideValue,
-    StateAtom,
-    StateExpression,
-    StateTerm,
-    TermStep,
-)
+from rapport.policy.language.tree import MIRRORED_OPERATORS
+from rapport.policy.plan import Constant, Plan, SideValue, TermStep, state_terms
 from rapport.policy.situation_plan import (
     ComparedValues,
     FixedValue,
@@ -25,6 +15,9 @@ from rapport.policy.situation_plan import (
     SituationPlan,
     plan_nodes,
 )
+
+Limit = tuple[str, str, str, str | float]
+"""Concept, attribute, operator and constant."""
 
 
 class PolicyLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,66 +31,37 @@ class PolicyLimit(msgspec.Struct, frozen=True, kw_only=True):
 def limits_of(plan: Plan | SituationPlan, concept: str, attribute: str) -> list[PolicyLimit]:
     """The limits of one attribute, each once, in the order of the plan."""
     if isinstance(plan, SituationPlan):
-        return _of_situation(plan, concept, attribute)
+        limits = _of_situation(plan)
+    else:
+        limits = (limit for term in plan.terms for limit in _of_term(term))
     found = [
-        PolicyLimit(policy=plan.policy, operator=operator, value=value)
-        for term in plan.terms
-        for side, name, operator, value in _of_term(term)
-        if side.concept == concept and name == attribute
+        PolicyLimit(policy=plan.policy, operator=operator, value=float(value))
+        for *of, operator, value in limits
+        if of == [concept, attribute] and not isinstance(value, str)
     ]
     return list(dict.fromkeys(found))
 
 
-def _of_situation(plan: SituationPlan, concept: str, attribute: str) -> list[PolicyLimit]:
-    found: list[PolicyLimit] = []
+def _of_situation(plan: SituationPlan) -> Iterator[Limit]:
     for node in plan_nodes(plan):
-        if not isinstance(node, ComparedValues):
+        if isinstance(node, ComparedValues):
+            left, right, operator = node.left, node.right, node.operator
+            if isinstance(left, FixedValue):
+                left, right, operator = right, left, MIRRORED_OPERATORS[operator]
+            if isinstance(left, PresentValue) and isinstance(right, FixedValue):
+                yield left.concept, left.attribute, operator, right.value
+
+
+def _of_term(term: TermStep) -> Iterator[Limit]:
+    for side in dict.fromkeys((term.first, term.second)):
+        for one in side.constraints:
+            yield side.concept, one.attribute, one.operator, one.value
+    for state in state_terms(term):
+        if state.compared is None:
             continue
-        left, right, operator = node.left, node.right, str(node.operator)
-        if isinstance(left, FixedValue):
-            left, right, operator = right, left, _MIRRORED.get(operator, operator)
-        if not isinstance(left, PresentValue) or not isinstance(right, FixedValue):
-            continue
-        if (left.concept, left.attribute) == (concept, attribute) and not isinstance(
-            right.value, str
-        ):
-            limit = PolicyLimit(policy=plan.policy, operator=operator, value=float(right.value))
-            found.append(limit)
-    return list(dict.fromkeys(found))
-
-
-Comparison = tuple[Side, str, str, float]
-_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-
-
-def _of_term(term: TermStep | StateTerm) -> Iterator[Comparison]:
-    if isinstance(term, LastingTerm):
-        for one in _terms_of(term.state):
-            yield from _of_term(one)
-        return
-    sides = (term.first, term.second)
-    for side in dict.fromkeys(sides):
-        for constraint in side.constraints:
-            if isinstance(constraint.value, int | float):
-                yield side, constraint.attribute, constraint.operator, float(constraint.value)
-    compared = getattr(term, "compared", None)
-    if isinstance(compared, Compared):
-        yield from _of_comparison(compared, sides)
-
-
-def _of_comparison(compared: Compared, sides: tuple[Side, Side]) -> Iterator[Comparison]:
-    left, right, operator = compared.left, compared.right, str(compared.operator)
-    if isinstance(left, Constant):
-        left, right, operator = right, left, _MIRRORED.get(operator, operator)
-    if not isinstance(left, SideValue) or not isinstance(right, Constant):
-        return
-    if isinstance(right.value, int | float):
-        yield sides[left.side], left.attribute, operator, float(right.value)
-
-
-def _terms_of(state: StateExpression) -> Iterator[StateTerm]:
-    if isinstance(state, StateAtom):
-        yield state.term
-        return
-    for part in state.parts:
-        yield from _terms_of(part)
+        left, right, operator = state.compared.left, state.compared.right, state.compared.operator
+        if isinstance(left, Constant):
+            left, right, operator = right, left, MIRRORED_OPERATORS[operator]
+        if isinstance(left, SideValue) and isinstance(right, Constant):
+            side = (state.first, state.second)[left.side]
+            yield side.concept, left.attribute, operator, right.value

@@ -95,6 +95,10 @@ class QueryTerm(msgspec.Struct, frozen=True, tag="query", omit_defaults=True):
     """In base units (metres)."""
     compared: Compared | None = None
 
+    @property
+    def event_side(self) -> Side:
+        return self.first if self.first.stream is not None else self.second
+
 
 class CorrelationTerm(msgspec.Struct, frozen=True, tag="correlation", omit_defaults=True):
     """Both sides event-based: an occurrence per pair of different events within the window.
@@ -268,11 +272,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def is_lasting(self) -> bool:
         """Whether it has only states with a duration (`C for D`)."""
-        children = [child for clause in self.clauses for child in clause.children]
         return all(
             isinstance(child, Positive) and isinstance(self.terms[child.term], LastingTerm)
-            for child in children
+            for child in self.children()
         )
+
+    def children(self) -> Iterator[Child]:
+        """Those of all clauses."""
+        return (child for clause in self.clauses for child in clause.children)
 
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted."""
@@ -291,14 +298,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def absent_streams(self) -> frozenset[str]:
         """The streams of all terms whose absence is required."""
-        terms: set[int] = set()
-        for child in (child for clause in self.clauses for child in clause.children):
-            if isinstance(child, Absent):
-                terms.add(child.term)
-            elif isinstance(child, Sequence):
-                terms |= {child.first} if child.first_negated else set()
-                terms |= {child.second} if child.second_negated else set()
-        return self.streams_of(terms)
+        return self.streams_of(
+            number
+            for child in self.children()
+            for number, negated in signed_terms(child)
+            if negated
+        )
 
     def always_bound(self) -> frozenset[str]:
         """The aliases that every match binds."""
@@ -310,35 +315,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def ever_bound(self) -> frozenset[str]:
         """The aliases that some match binds."""
-        return frozenset(
-            alias
-            for clause in self.clauses
-            for child in clause.children
-            for alias in self._bound_by(child)
-        )
+        return frozenset(alias for child in self.children() for alias in self._bound_by(child))
 
     def _bound_by(self, child: Child) -> frozenset[str]:
-        match child:
-            case Positive(term):
-                numbers = [term]
-            case Absent():
-                numbers = []
-            case Sequence():
-                sides = ((child.first, child.first_negated), (child.second, child.second_negated))
-                numbers = [number for number, negated in sides if not negated]
-        terms = [self.terms[number] for number in numbers]
+        terms = [self.terms[number] for number, negated in signed_terms(child) if not negated]
         return frozenset(side.alias for term in terms for side in (term.first, term.second))
 
     def positive_terms(self) -> frozenset[int]:
         """The terms that occur somewhere without NOT: their occurrences can be causes."""
-        terms: set[int] = set()
-        for child in (child for clause in self.clauses for child in clause.children):
-            if isinstance(child, Positive):
-                terms.add(child.term)
-            elif isinstance(child, Sequence):
-                terms |= set() if child.first_negated else {child.first}
-                terms |= set() if child.second_negated else {child.second}
-        return frozenset(terms)
+        signed = (each for child in self.children() for each in signed_terms(child))
+        return frozenset(number for number, negated in signed if not negated)
 
     def streams_of(self, terms: Iterable[int]) -> frozenset[str]:
         """The streams these terms read."""
@@ -421,4 +407,17 @@ def longest_duration_ms(plan: Plan) -> int:
 
 
 def terms_of_child(child: Child) -> tuple[int, ...]:
-    return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
+    return tuple(number for number, _negated in signed_terms(child))
+
+
+def signed_terms(child: Child) -> tuple[tuple[int, bool], ...]:
+    """The terms of a child, and whether each is negated."""
+    if isinstance(child, Sequence):
+        return ((child.first, child.first_negated), (child.second, child.second_negated))
+    return ((child.term, isinstance(child, Absent)),)
+
+
+def is_positive(child: Child) -> bool:
+    """True for an occurrence; a followed-by counts as one unless both sides are negated
+    (rule 5)."""
+    return any(not negated for _number, negated in signed_terms(child))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
-from rapport.policy.compiler.compile import CompiledPolicy, compile_draft, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_conditions, compile_policy
 from rapport.policy.compiler.plan_text import plan_text, predicate_text
 from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.language.printer import print_policy
@@ -284,14 +284,12 @@ def test_what_compiles_is_sound_and_printed_it_is_the_same_plan(
 ) -> None:
     text = HEAD + "\n".join(f"  {line}" for line in written) + TAIL
     try:
-        draft, _ = compile_draft(text, name="p", ontology=every_form, window_ms=5000)
+        compiled = compile_conditions(text, name="p", ontology=every_form, window_ms=5000)
     except PolicyError as error:
         assert all(problem.line and problem.hint for problem in error.problems)
         return
-    plan = draft.plan
-    assert plan is not None
-    assert draft.logic_tree is not None
-    assert draft.logic_tree.height() <= 5
+    plan = compiled.plan
+    assert compiled.logic_tree.height() <= 5
     used = {
         number
         for clause in plan.clauses
@@ -305,6 +303,6 @@ def test_what_compiles_is_sound_and_printed_it_is_the_same_plan(
     assert decode_plan(encode_plan(plan)) == plan
     assert all(predicate_text(term) for term in plan.terms)
     again = compile_policy(
-        print_policy(draft.tree), name="p", ontology=every_form, window_ms=5000
+        print_policy(compiled.tree), name="p", ontology=every_form, window_ms=5000
     ).plan
     assert again == plan

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.policy.compiler.compile import compile_draft
+from rapport.policy.compiler.compile import compile_conditions
 from rapport.policy.compiler.plan_drawing import (
     Join,
     box,
@@ -38,10 +38,11 @@ actions
 
 
 def drawings(text: str, ontology: Ontology) -> list[str]:
-    draft, _ = compile_draft(text, name="p", ontology=ontology, window_ms=5000)
-    assert draft.logic_tree is not None
-    assert draft.plan is not None
-    return [draw_logic_tree(draft.logic_tree, title="t < 1"), draw_plan(draft.plan, title="p & q")]
+    compiled = compile_conditions(text, name="p", ontology=ontology, window_ms=5000)
+    return [
+        draw_logic_tree(compiled.logic_tree, title="t < 1"),
+        draw_plan(compiled.plan, title="p & q"),
+    ]
 
 
 def rectangles(root: ElementTree.Element) -> list[tuple[float, float, float, float]]:

@@ -23,10 +23,10 @@ from rapport.pipeline.history.tables import Pull
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
+from rapport.policy.operators.operator import OperatorContext
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan, PolicyPlan, SilentTerm
 from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan, SituationCounts
-from rapport.policy.runner.families import OperatorContext
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.table_history import as_pull_by_time
 

@@ -539,10 +539,10 @@ def check_duration(duration: DurationCondition, scope: Scope, faults: Diagnostic
         )
 
 
-def check_silence(silent: SilenceCondition, scope: Scope, faults: Diagnostics) -> SilenceCondition:
+def check_silence(silent: SilenceCondition, scope: Scope, faults: Diagnostics) -> None:
     """Reports an attribute that is unknown or that no source gives."""
     if silent.alias not in scope.concepts:
-        return silent  # reported already
+        return  # reported already
     given = scope.event_attributes(silent.alias)
     concept, attribute = scope.concepts[silent.alias], silent.attribute
     known = scope.attributes_of(silent.alias)
@@ -564,7 +564,6 @@ def check_silence(silent: SilenceCondition, scope: Scope, faults: Diagnostics) -
             silent.place,
             hint=f"what comes as events: {', '.join(given)}",
         )
-    return silent
 
 
 class CheckedPolicy(NamedTuple):
@@ -584,13 +583,6 @@ def check_policy(tree: PolicyTree, ontology: Ontology, faults: Diagnostics) -> C
     }
     condition = checker.expression(tree.condition)
     return CheckedPolicy(condition, constraints, checker.text_atoms)
-
-
-def positive_text(atomic: Atomic) -> str:
-    """The canonical text of an atomic condition without its NOT."""
-    if isinstance(atomic, Term | Comparison):
-        atomic = msgspec.structs.replace(atomic, negated=False)
-    return print_expression(atomic)
 
 
 def check_definition(
@@ -637,20 +629,16 @@ class _Checker:
         self, atomic: Comparison | DurationCondition | SilenceCondition
     ) -> Comparison | DurationCondition | SilenceCondition:
         """Checks a comparison, duration or silence and keeps it under its text."""
-        match atomic:
-            case Comparison():
-                found: Comparison | DurationCondition | SilenceCondition = self.comparisons.checked(
-                    atomic
-                )
-            case DurationCondition():
-                found = self._duration(atomic)
-            case SilenceCondition():
-                self.comparisons.alias(atomic.alias, atomic.alias_place)
-                found = check_silence(atomic, self.scope, self.faults)
-        kept = found
-        if isinstance(kept, Comparison):
-            kept = msgspec.structs.replace(kept, negated=False)
-        self.text_atoms.setdefault(positive_text(found), kept)
+        found, kept = atomic, atomic
+        if isinstance(atomic, Comparison):
+            found = self.comparisons.checked(atomic)
+            kept = msgspec.structs.replace(found, negated=False)
+        elif isinstance(atomic, DurationCondition):
+            kept = found = self._duration(atomic)
+        else:
+            self.comparisons.alias(atomic.alias, atomic.alias_place)
+            check_silence(atomic, self.scope, self.faults)
+        self.text_atoms.setdefault(print_expression(kept), kept)
         return found
 
     def _duration(self, duration: DurationCondition) -> DurationCondition:

@@ -3,17 +3,15 @@ PO-5]"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from rapport.core.errors import InvalidInput, PolicyError, Problem
 from rapport.policy.compiler.check import check_policy
 from rapport.policy.compiler.interpretation import PolicyTerms, TermRewrite, rewrite_policy
-from rapport.policy.compiler.logic_tree import build_logic_tree
-from rapport.policy.compiler.normal_form import atoms_of_expression, normalize
-from rapport.policy.compiler.planner import CompilerDraft, make_plan
-from rapport.policy.compiler.scope import aliases_of
+from rapport.policy.compiler.logic_tree import LogicTree, build_logic_tree
+from rapport.policy.compiler.normal_form import Ecnf, atoms_of_expression, normalize
+from rapport.policy.compiler.planner import make_plan
+from rapport.policy.compiler.scope import Scope, aliases_of
 from rapport.policy.compiler.situation_planner import plan_guard, plan_situation
 from rapport.policy.delivery import read_delivery
 from rapport.policy.language.diagnostics import Diagnostics
@@ -29,16 +27,16 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.situation_plan import SituationPlan
 
-Stage = Callable[[CompilerDraft, Diagnostics], CompilerDraft]
-
 
 class CompiledConditions(msgspec.Struct, frozen=True):
-    """A policy with `conditions` that can run: canonical tree, plan, and the warnings and hints
-    found."""
+    """A policy with `conditions` that can run: canonical tree, plan, the warnings and hints found,
+    and the stages between."""
 
     tree: PolicyTree
     plan: Plan
     problems: tuple[Problem, ...]
+    ecnf: Ecnf
+    logic_tree: LogicTree
     rewritten: tuple[TermRewrite, ...] = ()
     """The terms that were not canonical."""
 
@@ -112,103 +110,67 @@ def compile_conditions(
     terms: PolicyTerms | None = None,
 ) -> CompiledConditions:
     """Compiles a policy with `conditions`; see `compile_policy`."""
-    draft, faults = compile_draft(
-        text, name=name, ontology=ontology, window_ms=window_ms, terms=terms
-    )
-    assert draft.plan is not None
-    return CompiledConditions(draft.tree, draft.plan, faults.problems(), draft.rewritten)
-
-
-def compile_draft(
-    text: str,
-    *,
-    name: str,
-    ontology: Ontology,
-    window_ms: int,
-    terms: PolicyTerms | None = None,
-) -> tuple[CompilerDraft, Diagnostics]:
-    """Compiles a policy and returns the results of all stages."""
-    tree = parse_policy(text, name=name)
-    faults = Diagnostics(name, text)
-    draft = CompilerDraft(
-        tree=tree, ontology=ontology, window_ms=window_ms, condition=tree.condition
-    )
+    tree, faults = parse_policy(text, name=name), Diagnostics(name, text)
+    rewritten: tuple[TermRewrite, ...] = ()
     if terms is not None:
-        draft = _in_canonical_terms(draft, terms, faults)
-    for stage in STAGES:
-        draft = stage(draft, faults)
-        if faults.has_errors():
-            raise PolicyError(faults.problems())
-    return draft, faults
+        tree, rewritten = _in_canonical_terms(tree, terms, ontology, faults)
+    for action in tree.actions:
+        read_delivery(action, faults)
+    checked = check_policy(tree, ontology, faults)
+    _raise_errors(faults)
+    try:
+        ecnf = normalize(checked.condition)
+    except InvalidInput as error:
+        place = next(atoms_of_expression(checked.condition)).place
+        faults.add(error.code, error.message, place, hint=error.hint)
+        raise PolicyError(faults.problems()) from None
+    scope = Scope(tree.concepts, ontology)
+    logic_tree = build_logic_tree(ecnf, checked.text_atoms, checked.constraints, scope)
+    plan = make_plan(tree, checked, logic_tree, scope, window_ms, faults)
+    _raise_errors(faults)
+    if tree.guard is not None and terms is not None:
+        message = "'while' uses the terms of the site, not those of an interpretation"
+        hint = "take the policy out of [policies.interpretations]"
+        faults.add("policy.untranslatable", message, hint=hint)
+    else:
+        plan = plan_guard(tree, plan, ontology, faults)
+    _raise_errors(faults)
+    lint_aliases(
+        _by_concepts(tree, scope),
+        checked.constraints,
+        frozenset(aliases_of(checked.condition)),
+        faults,
+    )
+    lint_times(plan, ontology, checked.condition, faults)
+    lint_satisfiable(tree, plan, faults)
+    lint_meant_situation(tree, plan, faults)
+    if plan.guard is not None:
+        lint_guard(tree, plan.guard, ontology, faults)
+    _raise_errors(faults)
+    return CompiledConditions(tree, plan, faults.problems(), ecnf, logic_tree, rewritten)
+
+
+def _raise_errors(faults: Diagnostics) -> None:
+    if faults.has_errors():
+        raise PolicyError(faults.problems())
 
 
 def _in_canonical_terms(
-    draft: CompilerDraft, terms: PolicyTerms, faults: Diagnostics
-) -> CompilerDraft:
-    """Translates the draft into canonical terms; adds a hint for each translated term."""
-    tree, rewritten = rewrite_policy(draft.tree, terms, draft.ontology, faults)
-    if faults.has_errors():
-        raise PolicyError(faults.problems())
+    tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Diagnostics
+) -> tuple[PolicyTree, tuple[TermRewrite, ...]]:
+    """The tree in canonical terms; adds a hint for each translated term."""
+    tree, rewritten = rewrite_policy(tree, terms, ontology, faults)
+    _raise_errors(faults)
     for each in rewritten:
         own = f"{each.written} in the terms of {terms.interpretation}"
         message = f"{own} is {each.root} in canonical terms"
         faults.add("policy.own_terms", message, each.place, severity="hint")
-    return msgspec.structs.replace(
-        draft, tree=tree, condition=tree.condition, rewritten=rewritten, has_own_terms=True
-    )
+    return tree, rewritten
 
 
-def _check(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    for action in draft.tree.actions:
-        read_delivery(action, faults)
-    checked = check_policy(draft.tree, draft.ontology, faults)
-    return msgspec.structs.replace(draft, **checked._asdict())
-
-
-def _normalize(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    try:
-        return msgspec.structs.replace(draft, ecnf=normalize(draft.condition))
-    except InvalidInput as error:
-        place = next(atoms_of_expression(draft.condition)).place
-        faults.add(error.code, error.message, place, hint=error.hint)
-        return draft
-
-
-def _logic_tree(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    tree = build_logic_tree(draft.ecnf, draft.text_atoms, draft.constraints, draft.scope)
-    return msgspec.structs.replace(draft, logic_tree=tree)
-
-
-def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    used = frozenset(aliases_of(draft.condition))
-    lint_aliases(_by_concepts(draft), draft.constraints, used, faults)
-    assert draft.plan is not None
-    lint_times(draft.plan, draft.ontology, draft.condition, faults)
-    lint_satisfiable(draft.tree, draft.plan, faults)
-    lint_meant_situation(draft.tree, draft.plan, faults)
-    if draft.plan.guard is not None:
-        lint_guard(draft.tree, draft.plan.guard, draft.ontology, faults)
-    return draft
-
-
-def _guard(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    assert draft.plan is not None
-    if draft.tree.guard is not None and draft.has_own_terms:
-        message = "'while' uses the terms of the site, not those of an interpretation"
-        hint = "take the policy out of [policies.interpretations]"
-        faults.add("policy.untranslatable", message, hint=hint)
-        return draft
-    plan = plan_guard(draft.tree, draft.plan, draft.ontology, faults)
-    return msgspec.structs.replace(draft, plan=plan)
-
-
-def _by_concepts(draft: CompilerDraft) -> PolicyTree:
+def _by_concepts(tree: PolicyTree, scope: Scope) -> PolicyTree:
     """The tree with concepts instead of kinds, which may name the same instances."""
-    concepts = draft.scope.concepts
     resolved = tuple(
-        msgspec.structs.replace(each, concept=concepts[each.alias]) for each in draft.tree.concepts
+        msgspec.structs.replace(each, concept=scope.concepts[each.alias]) for each in tree.concepts
     )
-    return msgspec.structs.replace(draft.tree, concepts=resolved)
-
-
-STAGES: tuple[Stage, ...] = (_check, _normalize, _logic_tree, make_plan, _guard, _lint)
+    return msgspec.structs.replace(tree, concepts=resolved)

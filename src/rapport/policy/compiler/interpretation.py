@@ -215,183 +215,6 @@ class UnknownAttribute(Exception):
         self.operand = operand
 
 
-class ComparisonRewriter:
-    """Translates the comparisons of one policy; `scale` returns the factor of all parts of a
-    canonical attribute in the interpretation."""
-
-    def __init__(
-        self,
-        aliases: Mapping[str, ConceptTerms],
-        ontology: Ontology,
-        scale: Callable[[str, str], Fraction | None],
-    ) -> None:
-        self._aliases, self._ontology, self._scale = aliases, ontology, scale
-
-    def rewritten(self, comparison: Comparison) -> Comparison:
-        """The canonical comparison; raises UntranslatableTerm and UnknownAttribute.
-
-        Unknown aliases and functions are left for the check.
-        """
-        if isinstance(comparison.left, Quantity):
-            comparison = msgspec.structs.replace(
-                comparison,
-                left=comparison.right,
-                operator=MIRRORED_OPERATORS[comparison.operator],
-                right=comparison.left,
-            )
-        match comparison.left, comparison.right:
-            case AttributeOf() as attribute, Quantity() as constant:
-                return self._threshold(comparison, attribute, constant)
-            case Call() as call, Quantity() as constant:
-                right = self._length(call, constant)
-                return msgspec.structs.replace(comparison, right=right)
-            case Quantity(), _:
-                return comparison
-            case left, right:
-                return self._of_two(comparison, left, right)
-
-    def canonical_property(self, alias: str, item: Property) -> tuple[Property, ...]:
-        """The canonical properties of a known alias; empty if the property always holds. Raises
-        UntranslatableTerm and UnknownAttribute."""
-        operand = AttributeOf(item.attribute, alias, item.place, item.place)
-        term = term_at(self._aliases[alias].whole, (item.attribute,))
-        if term == ABSENT:
-            raise UnknownAttribute(operand)
-        if item.unit:
-            name = self._named(operand, term, explicit=True).attribute
-            return (msgspec.structs.replace(item, attribute=name),)
-        return tuple(
-            msgspec.structs.replace(each, unit=self._unit_of_value(alias, each))
-            for each in canonical_properties(item, term)
-        )
-
-    def canonical_attribute(self, operand: AttributeOf) -> str:
-        """The canonical name of an attribute; raises UntranslatableTerm if it combines several."""
-        term = self._term(operand)
-        path = getattr(term, "path", None) if term is not None else (operand.attribute,)
-        if path is None or len(path) != 1:
-            raise UntranslatableTerm("is no canonical attribute by itself", _USE_CANONICAL)
-        return str(path[0])
-
-    def _term(self, operand: AttributeOf) -> Term | None:
-        """The attribute in terms of canonical ones; None if no translation is needed."""
-        own = self._aliases.get(operand.alias)
-        if own is None or operand.attribute == IDENTITY:
-            return None
-        term = term_at(own.whole, (operand.attribute,))
-        if term == ABSENT:
-            raise UnknownAttribute(operand)
-        return term
-
-    def _threshold(
-        self, comparison: Comparison, attribute: AttributeOf, constant: Quantity
-    ) -> Comparison:
-        term = self._term(attribute)
-        if term is None:
-            return comparison
-        if constant.unit:
-            left = self._named(attribute, term, explicit=True)
-            return msgspec.structs.replace(comparison, left=left)
-        written = Property(
-            attribute.attribute, comparison.operator, constant.value, comparison.place
-        )
-        found = canonical_properties(written, term)
-        if not found:
-            raise UntranslatableTerm("always holds here", "leave this comparison out")
-        if len(found) > 1:
-            message = "takes several canonical comparisons, which different events could satisfy"
-            raise UntranslatableTerm(
-                message, "compare with < or >, or write this policy in canonical terms"
-            )
-        (root,) = found
-        unit = self._unit_of_value(attribute.alias, root)
-        return msgspec.structs.replace(
-            comparison,
-            left=msgspec.structs.replace(attribute, attribute=root.attribute),
-            operator=root.operator,
-            right=msgspec.structs.replace(constant, value=root.value, unit=unit),
-        )
-
-    def _named(self, attribute: AttributeOf, term: Term, *, explicit: bool) -> AttributeOf:
-        """The attribute under its canonical name, with equal numbers except for their unit."""
-        name = self.canonical_attribute(attribute)
-        unit = self._unit(attribute.alias, name)
-        if isinstance(term, Same) or (isinstance(term, Linear) and not term.steps):
-            return msgspec.structs.replace(attribute, attribute=name)
-        if explicit and isinstance(term, Linear) and _converts_units(term, unit):
-            return msgspec.structs.replace(attribute, attribute=name)
-        message = "is calculated from the canonical one, so its unit is not known"
-        raise UntranslatableTerm(
-            message, "write the number without a unit, as it is in these terms"
-        )
-
-    def _unit_of_value(self, alias: str, root: Property) -> str:
-        return "" if isinstance(root.value, str) else self._unit(alias, root.attribute)
-
-    def _unit(self, alias: str, attribute: str) -> str:
-        return self._ontology.units.get(self._aliases[alias].concept, {}).get(attribute, "")
-
-    def _length(self, call: Call, constant: Quantity) -> Quantity:
-        """A constant compared with a function: without a unit it is in the unit of positions for a
-        distance; for other functions it needs a unit."""
-        function = self._ontology.functions.get(call.function)
-        if function is None or constant.unit or isinstance(constant.value, str):
-            return constant
-        try:
-            unit = function_unit(function)
-        except ComparisonFault:
-            return constant  # the check reports it
-        if unit in ("", "1"):
-            return constant
-        scales = {self._scale(*end) for end in function.of} if _is_distance(function) else {None}
-        scale = scales.pop()
-        if scales or scale is None:
-            message = "has no one unit in these terms"
-            raise UntranslatableTerm(message, f"write the unit, such as: {constant.value:g} {unit}")
-        value = float(Fraction(repr(constant.value)) / scale)
-        return msgspec.structs.replace(constant, value=value, unit=unit)
-
-    def _of_two(self, comparison: Comparison, left: Measured, right: Measured) -> Comparison:
-        """Compares two measured operands: canonical ones, or two with the same calculation.
-
-        Equal calculations keep the order, so the canonical numbers are compared.
-        """
-        terms = [
-            self._term(each) if isinstance(each, AttributeOf) else None for each in (left, right)
-        ]
-        if all(isinstance(each, Linear) and each.steps for each in terms):
-            return self._alike(comparison, left, right, *terms)
-        named = [
-            self._named(each, term, explicit=False)
-            if isinstance(each, AttributeOf) and term is not None
-            else each
-            for each, term in zip((left, right), terms, strict=True)
-        ]
-        return msgspec.structs.replace(comparison, left=named[0], right=named[1])
-
-    def _alike(
-        self,
-        comparison: Comparison,
-        left: Measured,
-        right: Measured,
-        first: Term | None,
-        second: Term | None,
-    ) -> Comparison:
-        assert isinstance(left, AttributeOf)
-        assert isinstance(right, AttributeOf)
-        assert isinstance(first, Linear)
-        assert isinstance(second, Linear)
-        if first.steps != second.steps:
-            raise UntranslatableTerm("two attributes calculated differently", _USE_CANONICAL)
-        operator = comparison.operator
-        return msgspec.structs.replace(
-            comparison,
-            left=msgspec.structs.replace(left, attribute=self.canonical_attribute(left)),
-            operator=MIRRORED_OPERATORS[operator] if first.turns else operator,
-            right=msgspec.structs.replace(right, attribute=self.canonical_attribute(right)),
-        )
-
-
 def _is_distance(function: SiteFunction) -> bool:
     try:
         return bool(function.measure) and measures.get(function.measure).shape == "distance"
@@ -453,8 +276,6 @@ class _Rewriter:
         self._terms, self._ontology, self._faults = terms, ontology, faults
         self._of_alias = {each.alias: self._concept(each.concept) for each in tree.concepts}
         self.rewritten: list[TermRewrite] = []
-        known = {alias: each for alias, each in self._of_alias.items() if each is not None}
-        self._comparisons = ComparisonRewriter(known, ontology, self._scale)
 
     def definition(self, concept: ConceptDef) -> ConceptDef:
         """The definition with canonical concept and properties."""
@@ -485,7 +306,7 @@ class _Rewriter:
 
         def translate() -> Comparison | SilenceCondition:
             if isinstance(expression, Comparison):
-                return self._comparisons.rewritten(expression)
+                return self._rewritten(expression)
             return self._silence(expression)
 
         shown = print_expression(expression)
@@ -517,7 +338,7 @@ class _Rewriter:
         if not silent.attribute:
             return silent
         wanted = AttributeOf(silent.attribute, silent.alias, silent.place, silent.alias_place)
-        attribute = self._comparisons.canonical_attribute(wanted)
+        attribute = self._canonical_attribute(wanted)
         return msgspec.structs.replace(silent, attribute=attribute)
 
     def _concept(self, name: str) -> ConceptTerms | None:
@@ -538,7 +359,7 @@ class _Rewriter:
             self._faults.add("policy.untranslatable", message, concept.place, hint=hint)
 
     def _property(self, alias: str, item: Property) -> tuple[Property, ...]:
-        translate = partial(self._comparisons.canonical_property, alias, item)
+        translate = partial(self._canonical_property, alias, item)
         found = self._translated(translate, item.attribute, item.place)
         if found is None:
             return ()
@@ -599,6 +420,177 @@ class _Rewriter:
         if written != root:
             self.rewritten.append(TermRewrite(written, root, place))
 
+    # --- comparisons ---
+
+    def _rewritten(self, comparison: Comparison) -> Comparison:
+        """The canonical comparison; raises UntranslatableTerm and UnknownAttribute.
+
+        Unknown aliases and functions are left for the check.
+        """
+        if isinstance(comparison.left, Quantity):
+            comparison = msgspec.structs.replace(
+                comparison,
+                left=comparison.right,
+                operator=MIRRORED_OPERATORS[comparison.operator],
+                right=comparison.left,
+            )
+        match comparison.left, comparison.right:
+            case AttributeOf() as attribute, Quantity() as constant:
+                return self._threshold(comparison, attribute, constant)
+            case Call() as call, Quantity() as constant:
+                right = self._length(call, constant)
+                return msgspec.structs.replace(comparison, right=right)
+            case Quantity(), _:
+                return comparison
+            case left, right:
+                return self._of_two(comparison, left, right)
+
+    def _canonical_property(self, alias: str, item: Property) -> tuple[Property, ...]:
+        """The canonical properties of a known alias; empty if the property always holds. Raises
+        UntranslatableTerm and UnknownAttribute."""
+        operand = AttributeOf(item.attribute, alias, item.place, item.place)
+        term = term_at(self._known(alias).whole, (item.attribute,))
+        if term == ABSENT:
+            raise UnknownAttribute(operand)
+        if item.unit:
+            name = self._named(operand, term, explicit=True).attribute
+            return (msgspec.structs.replace(item, attribute=name),)
+        return tuple(
+            msgspec.structs.replace(each, unit=self._unit_of_value(alias, each))
+            for each in canonical_properties(item, term)
+        )
+
+    def _canonical_attribute(self, operand: AttributeOf) -> str:
+        """The canonical name of an attribute; raises UntranslatableTerm if it combines several."""
+        term = self._term(operand)
+        path = getattr(term, "path", None) if term is not None else (operand.attribute,)
+        if path is None or len(path) != 1:
+            raise UntranslatableTerm("is no canonical attribute by itself", _USE_CANONICAL)
+        return str(path[0])
+
+    def _term(self, operand: AttributeOf) -> Term | None:
+        """The attribute in terms of canonical ones; None if no translation is needed."""
+        own = self._of_alias.get(operand.alias)
+        if own is None or operand.attribute == IDENTITY:
+            return None
+        term = term_at(own.whole, (operand.attribute,))
+        if term == ABSENT:
+            raise UnknownAttribute(operand)
+        return term
+
+    def _threshold(
+        self, comparison: Comparison, attribute: AttributeOf, constant: Quantity
+    ) -> Comparison:
+        term = self._term(attribute)
+        if term is None:
+            return comparison
+        if constant.unit:
+            left = self._named(attribute, term, explicit=True)
+            return msgspec.structs.replace(comparison, left=left)
+        written = Property(
+            attribute.attribute, comparison.operator, constant.value, comparison.place
+        )
+        found = canonical_properties(written, term)
+        if not found:
+            raise UntranslatableTerm("always holds here", "leave this comparison out")
+        if len(found) > 1:
+            message = "takes several canonical comparisons, which different events could satisfy"
+            raise UntranslatableTerm(
+                message, "compare with < or >, or write this policy in canonical terms"
+            )
+        (root,) = found
+        unit = self._unit_of_value(attribute.alias, root)
+        return msgspec.structs.replace(
+            comparison,
+            left=msgspec.structs.replace(attribute, attribute=root.attribute),
+            operator=root.operator,
+            right=msgspec.structs.replace(constant, value=root.value, unit=unit),
+        )
+
+    def _named(self, attribute: AttributeOf, term: Term, *, explicit: bool) -> AttributeOf:
+        """The attribute under its canonical name, with equal numbers except for their unit."""
+        name = self._canonical_attribute(attribute)
+        unit = self._unit(attribute.alias, name)
+        if isinstance(term, Same) or (isinstance(term, Linear) and not term.steps):
+            return msgspec.structs.replace(attribute, attribute=name)
+        if explicit and isinstance(term, Linear) and _converts_units(term, unit):
+            return msgspec.structs.replace(attribute, attribute=name)
+        message = "is calculated from the canonical one, so its unit is not known"
+        raise UntranslatableTerm(
+            message, "write the number without a unit, as it is in these terms"
+        )
+
+    def _unit_of_value(self, alias: str, root: Property) -> str:
+        return "" if isinstance(root.value, str) else self._unit(alias, root.attribute)
+
+    def _unit(self, alias: str, attribute: str) -> str:
+        return self._ontology.units.get(self._known(alias).concept, {}).get(attribute, "")
+
+    def _length(self, call: Call, constant: Quantity) -> Quantity:
+        """A constant compared with a function: without a unit it is in the unit of positions for a
+        distance; for other functions it needs a unit."""
+        function = self._ontology.functions.get(call.function)
+        if function is None or constant.unit or isinstance(constant.value, str):
+            return constant
+        try:
+            unit = function_unit(function)
+        except ComparisonFault:
+            return constant  # the check reports it
+        if unit in ("", "1"):
+            return constant
+        scales = {self._scale(*end) for end in function.of} if _is_distance(function) else {None}
+        scale = scales.pop()
+        if scales or scale is None:
+            message = "has no one unit in these terms"
+            raise UntranslatableTerm(message, f"write the unit, such as: {constant.value:g} {unit}")
+        value = float(Fraction(repr(constant.value)) / scale)
+        return msgspec.structs.replace(constant, value=value, unit=unit)
+
+    def _of_two(self, comparison: Comparison, left: Measured, right: Measured) -> Comparison:
+        """Compares two measured operands: canonical ones, or two with the same calculation.
+
+        Equal calculations keep the order, so the canonical numbers are compared.
+        """
+        terms = [
+            self._term(each) if isinstance(each, AttributeOf) else None for each in (left, right)
+        ]
+        if all(isinstance(each, Linear) and each.steps for each in terms):
+            return self._alike(comparison, left, right, *terms)
+        named = [
+            self._named(each, term, explicit=False)
+            if isinstance(each, AttributeOf) and term is not None
+            else each
+            for each, term in zip((left, right), terms, strict=True)
+        ]
+        return msgspec.structs.replace(comparison, left=named[0], right=named[1])
+
+    def _alike(
+        self,
+        comparison: Comparison,
+        left: Measured,
+        right: Measured,
+        first: Term | None,
+        second: Term | None,
+    ) -> Comparison:
+        assert isinstance(left, AttributeOf)
+        assert isinstance(right, AttributeOf)
+        assert isinstance(first, Linear)
+        assert isinstance(second, Linear)
+        if first.steps != second.steps:
+            raise UntranslatableTerm("two attributes calculated differently", _USE_CANONICAL)
+        operator = comparison.operator
+        return msgspec.structs.replace(
+            comparison,
+            left=msgspec.structs.replace(left, attribute=self._canonical_attribute(left)),
+            operator=MIRRORED_OPERATORS[operator] if first.turns else operator,
+            right=msgspec.structs.replace(right, attribute=self._canonical_attribute(right)),
+        )
+
+    def _known(self, alias: str) -> ConceptTerms:
+        found = self._of_alias[alias]
+        assert found is not None, "only attributes of known concepts are translated"
+        return found
+
 
 def _is_bare(parameter: str) -> bool:
     try:
@@ -630,17 +622,13 @@ def scale_of(whole: Term, attribute: str, parts: Sequence[str]) -> Fraction | No
     place: Path = (attribute,)
     found = [term_at(whole, place)]
     if isinstance(whole, Members):
-        found = [term for term in whole.members.values() if _path_of(term) == place]
+        found = [term for term in whole.members.values() if getattr(term, "path", None) == place]
         found += [Same(place)] if whole.rest and attribute not in whole.members else []
     if len(found) != 1:
         return None
     single = len(parts) == 1
     scales = {_factor(found[0] if single else term_at(found[0], (part,))) for part in parts}
     return scales.pop() if len(scales) == 1 else None
-
-
-def _path_of(term: Term) -> Path | None:
-    return term.path if isinstance(term, Same | Linear | Members) else None
 
 
 def _factor(term: Term) -> Fraction | None:

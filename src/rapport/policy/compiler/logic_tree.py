@@ -8,7 +8,6 @@ from typing import Literal as Choice
 
 import msgspec
 
-from rapport.core.times import format_duration
 from rapport.policy.compiler.normal_form import (
     Atom,
     Ecnf,
@@ -18,7 +17,7 @@ from rapport.policy.compiler.normal_form import (
     TextAtom,
 )
 from rapport.policy.compiler.scope import IDENTITY, AttributeRef, Scope
-from rapport.policy.language.printer import print_value
+from rapport.policy.language.printer import constraints_text, within_text
 from rapport.policy.language.tree import Atomic
 from rapport.policy.plan import Constraint
 
@@ -34,8 +33,7 @@ class AliasLeaf(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """`person A (status='guest')`."""
-        shown = (f"{c.attribute}{c.operator}{print_value(c.value)}" for c in self.constraints)
-        constraints = " ".join(shown)
+        constraints = constraints_text(self.constraints)
         return f"{self.concept} {self.alias}" + (f" ({constraints})" if constraints else "")
 
 
@@ -51,32 +49,23 @@ class Edge(msgspec.Struct, frozen=True):
         return f"{self.attribute} ({self.provision}) of {self.leaf.text()}"
 
 
-class RelationshipBranch(msgspec.Struct, frozen=True):
-    """A relationship between two leaves, possibly negated."""
+class TermBranch(msgspec.Struct, frozen=True):
+    """A relationship between two leaves, possibly negated; or a comparison, duration or silence."""
 
-    atom: TermAtom
-    function: str
+    atom: TermAtom | TextAtom
     edges: tuple[Edge, ...]
+    function: str = ""
+    """Of a relationship."""
 
     def text(self) -> str:
         """`not within 5m`, with the function if the name differs."""
-        words = ["not"] * self.atom.negated + [self.atom.function]
-        words += [self.atom.parameter] if self.atom.parameter else []
-        words += [f"[{self.function}]"] if self.function != self.atom.function else []
+        atom = self.atom
+        if isinstance(atom, TextAtom):
+            return f"{'not ' * atom.negated}{atom.text}"
+        words = ["not"] * atom.negated + [atom.function]
+        words += [atom.parameter] if atom.parameter else []
+        words += [f"[{self.function}]"] if self.function != atom.function else []
         return " ".join(words)
-
-
-class TextBranch(msgspec.Struct, frozen=True):
-    """A comparison, duration or silence with its leaves, at the level of relationships."""
-
-    atom: TextAtom
-    edges: tuple[Edge, ...]
-
-    def text(self) -> str:
-        return f"{'not ' * self.atom.negated}{self.atom.text}"
-
-
-TermBranch = RelationshipBranch | TextBranch
 
 
 class FollowedByBranch(msgspec.Struct, frozen=True):
@@ -139,9 +128,9 @@ def build_logic_tree(
 
     def term(found: TermAtom | TextAtom) -> TermBranch:
         if isinstance(found, TextAtom):
-            return TextBranch(found, edges(scope.ends(text_atoms[found.text])))
-        function = scope.relationship(found).function
-        return RelationshipBranch(found, function, edges(scope.ends_of_term(found)))
+            return TermBranch(found, edges(scope.ends(text_atoms[found.text])))
+        ends = edges(scope.ends_of_term(found))
+        return TermBranch(found, ends, scope.relationship(found).function)
 
     def atom(found: Atom) -> AtomBranch:
         if isinstance(found, SequenceAtom):
@@ -154,11 +143,6 @@ def build_logic_tree(
 
     windows = tuple(each.window_ms for each in ecnf)
     return LogicTree(tuple(clause(each) for each in ecnf), windows)
-
-
-def within_text(window_ms: int | None) -> str:
-    """` within 10s`, or empty."""
-    return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
 def _reads_more(end: AttributeRef, ends: tuple[AttributeRef, ...]) -> bool:

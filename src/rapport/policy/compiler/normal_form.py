@@ -14,8 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.times import format_duration
-from rapport.policy.language.printer import print_expression
+from rapport.policy.language.printer import print_expression, within_text
 from rapport.policy.language.tree import (
     And,
     Atomic,
@@ -91,23 +90,19 @@ def clause_text(clause: NormalClause) -> str:
     whole = (
         f"({text})" if len(clause.atoms) > 1 or isinstance(clause.atoms[0], SequenceAtom) else text
     )
-    return whole + _within(clause.window_ms)
+    return whole + within_text(clause.window_ms)
 
 
 def atom_text(atom: Atom) -> str:
     """The atom as in a policy."""
     if isinstance(atom, SequenceAtom):
         both = f"{atom_text(atom.first)} FOLLOWED-BY {atom_text(atom.second)}"
-        return both + _within(atom.window_ms)
+        return both + within_text(atom.window_ms)
     if isinstance(atom, TextAtom):
         return f"{'NOT ' * atom.negated}{atom.text}"
     negation = "not " if atom.negated else ""
     parameter = f" {atom.parameter} of" if atom.parameter else ""
     return f"{atom.first} is {negation}{atom.function}{parameter} {atom.second}"
-
-
-def _within(window_ms: int | None) -> str:
-    return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
 def term_atom(term: Term) -> TermAtom:
@@ -131,10 +126,6 @@ def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:
         return
     for part in children(expression):
         yield from atoms_of_expression(part)
-
-
-def terms_of(expression: Expression) -> Iterator[Term]:
-    return (atom for atom in atoms_of_expression(expression) if isinstance(atom, Term))
 
 
 class _Chain(NamedTuple):

@@ -19,7 +19,6 @@ from rapport.policy.compiler.logic_tree import (
     LogicTree,
     OrBranch,
     TermBranch,
-    within_text,
 )
 from rapport.policy.compiler.plan_text import (
     clause_text,
@@ -28,16 +27,15 @@ from rapport.policy.compiler.plan_text import (
     predicate_text,
     side_text,
 )
+from rapport.policy.language.printer import within_text
 from rapport.policy.plan import (
-    Absent,
     Clause,
     CorrelationTerm,
     LastingTerm,
     Plan,
-    Positive,
-    Sequence,
     Side,
     TermStep,
+    signed_terms,
     state_atoms,
 )
 
@@ -128,8 +126,8 @@ def stacked_height(heights: abc.Sequence[float]) -> float:
     return sum(heights) + _GAP * max(len(heights) - 1, 0)
 
 
-def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]], root: int = 0) -> None:
-    """Sets the `y` of every box of a tree: a parent is centred on its children."""
+def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]]) -> None:
+    """Sets the `y` of every box of a tree with the root 0: a parent is centred on its children."""
     heights: dict[int, float] = {}
 
     def measure(number: int) -> float:
@@ -145,8 +143,8 @@ def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]], root: i
             place(child, start)
             start += heights[child] + _GAP
 
-    measure(root)
-    place(root, _MARGIN)
+    measure(0)
+    place(0, _MARGIN)
 
 
 def svg(title: str, boxes: abc.Sequence[Box], joins: abc.Sequence[Join]) -> str:
@@ -262,8 +260,9 @@ class _PlanDrawing:
     def clause(self, clause: Clause, terms: list[int]) -> int:
         """Adds a clause with lines from its terms."""
         own = self.add(clause_text(clause), "join", _CLAUSES)
-        for number, negated in _used(clause):
-            self.join(terms[number], own, dashed=negated)
+        for child in clause.children:
+            for number, negated in signed_terms(child):
+                self.join(terms[number], own, dashed=negated)
         return own
 
 
@@ -274,19 +273,6 @@ def _read(term: TermStep) -> Iterator[Side]:
             yield from _read(atom.term)
     else:
         yield from dict.fromkeys((term.first, term.second))
-
-
-def _used(clause: Clause) -> Iterator[tuple[int, bool]]:
-    """The terms of a clause and whether they must be absent."""
-    for child in clause.children:
-        match child:
-            case Positive(term):
-                yield term, False
-            case Absent(term):
-                yield term, True
-            case Sequence():
-                yield child.first, child.first_negated
-                yield child.second, child.second_negated
 
 
 def draw_logic_tree(tree: LogicTree, *, title: str) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.logic_tree import within_text
-from rapport.policy.compiler.situation_text import condition_lines, situation_text
-from rapport.policy.language.printer import print_value
+from rapport.policy.compiler.situation_text import action_lines, condition_lines, situation_text
+from rapport.policy.language.printer import constraints_text, print_value, within_text
 from rapport.policy.plan import (
-    Absent,
     Child,
     Clause,
     Compared,
@@ -20,7 +18,6 @@ from rapport.policy.plan import (
     Operand,
     Plan,
     PolicyPlan,
-    Positive,
     QueryTerm,
     ReadingTerm,
     Sequence,
@@ -32,6 +29,7 @@ from rapport.policy.plan import (
     StateExpression,
     StateTerm,
     TermStep,
+    signed_terms,
 )
 from rapport.policy.situation_plan import SituationPlan
 
@@ -45,15 +43,7 @@ def plan_text(plan: PolicyPlan) -> str:
     lines += ["clauses", *(f"  {clause_text(clause)}" for clause in plan.clauses)]
     if plan.guard is not None:
         lines += ["while", *condition_lines(plan.guard)]
-    return "\n".join([*lines, "actions", *_actions(plan)])
-
-
-def _actions(plan: Plan) -> list[str]:
-    lines: list[str] = []
-    for number, action in enumerate(plan.actions):
-        delivery = plan.deliveries[number] if plan.deliveries else ()
-        lines += [f"  {action}", *(f"    {line}" for line in delivery)]
-    return lines
+    return "\n".join([*lines, "actions", *action_lines(plan.actions, plan.deliveries)])
 
 
 def option_lines(plan: Plan) -> list[str]:
@@ -101,8 +91,7 @@ def sides_of(term: TermStep) -> tuple[Side, ...]:
 
 def side_text(side: Side) -> str:
     """`A: person.position from events where status='guest'`."""
-    given = (f"{c.attribute}{c.operator}{print_value(c.value)}" for c in side.constraints)
-    constraints = " ".join(given)
+    constraints = constraints_text(side.constraints)
     shown = f"{side.alias}: {side.concept}.{side.attribute}"
     shown += " from events" if side.stream is not None else " from tables"
     return f"{shown} where {constraints}" if constraints else shown
@@ -161,12 +150,7 @@ def _inner(state: StateExpression) -> str:
 
 
 def _child(child: Child) -> str:
-    match child:
-        case Positive(term):
-            return str(term)
-        case Absent(term):
-            return f"not {term}"
-        case Sequence():
-            first = f"{'not ' * child.first_negated}{child.first}"
-            second = f"{'not ' * child.second_negated}{child.second}"
-            return f"({first} then {second}{within_text(child.window_ms)})"
+    terms = [f"{'not ' * negated}{number}" for number, negated in signed_terms(child)]
+    if not isinstance(child, Sequence):
+        return terms[0]
+    return f"({' then '.join(terms)}{within_text(child.window_ms)})"

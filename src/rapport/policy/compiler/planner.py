@@ -4,13 +4,12 @@ can never hold. [PO-4, PO-5, PO-6]"""
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from rapport.policy import relations
-from rapport.policy.compiler.check import operand_type, plan_value, positive_text
-from rapport.policy.compiler.interpretation import TermRewrite
+from rapport.policy.compiler.check import CheckedPolicy, operand_type, plan_value
 from rapport.policy.compiler.logic_tree import (
     AtomBranch,
     FollowedByBranch,
@@ -19,17 +18,17 @@ from rapport.policy.compiler.logic_tree import (
     TermBranch,
 )
 from rapport.policy.compiler.normal_form import (
-    Ecnf,
     TermAtom,
     TextAtom,
     atoms_of_expression,
+    single_atom,
     term_atom,
 )
 from rapport.policy.compiler.scope import AttributeRef, Scope, event_names
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import (
+    Action,
     And,
-    Atomic,
     AttributeOf,
     Call,
     Comparison,
@@ -43,14 +42,12 @@ from rapport.policy.language.tree import (
     SourceSpan,
     Term,
 )
-from rapport.policy.ontology import Ontology
 from rapport.policy.plan import (
     Absent,
     Child,
     Clause,
     Compared,
     Constant,
-    Constraint,
     ConstraintTerm,
     CorrelationTerm,
     LastingTerm,
@@ -71,52 +68,21 @@ from rapport.policy.plan import (
     StateExpression,
     StateTerm,
     TermStep,
+    is_positive,
+    signed_terms,
+    terms_of_child,
 )
 
 _KINDS = (ConstraintTerm, QueryTerm, CorrelationTerm)
 """By the number of sides that events give."""
 
 
-class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy between compiler stages; each stage fills in one part."""
-
-    tree: PolicyTree
-    ontology: Ontology
-    window_ms: int
-    condition: Expression
-    """As written; after the check with declared names and canonical numbers."""
-    constraints: dict[str, tuple[Constraint, ...]] = {}
-    """By alias, after the check; including those of its kind."""
-    text_atoms: dict[str, Atomic] = {}
-    """Comparisons, durations and silences by their text, after the check."""
-    ecnf: Ecnf = ()
-    logic_tree: LogicTree | None = None
-    plan: Plan | None = None
-    rewritten: tuple[TermRewrite, ...] = ()
-    """The terms translated from an interpretation."""
-    has_own_terms: bool = False
-    """The policy is written in the terms of an interpretation."""
-
-    @property
-    def scope(self) -> Scope:
-        return Scope(self.tree.concepts, self.ontology)
-
-    @property
-    def own_window_ms(self) -> int:
-        """The policy's window, or else the site's."""
-        return self.tree.window_ms or self.window_ms
-
-
 class TermPlanner:
     """Makes the terms of one checked policy."""
 
-    def __init__(
-        self,
-        scope: Scope,
-        constraints: Mapping[str, tuple[Constraint, ...]],
-        text_atoms: Mapping[str, Atomic],
-    ) -> None:
-        self.scope, self.constraints, self.text_atoms = scope, constraints, text_atoms
+    def __init__(self, checked: CheckedPolicy, scope: Scope) -> None:
+        self.scope = scope
+        self.constraints, self.text_atoms = checked.constraints, checked.text_atoms
 
     def make(self, atom: TermAtom | TextAtom) -> TermStep:
         """The positive term of an atom."""
@@ -228,41 +194,54 @@ def _value(end: AttributeRef, sides: abc.Sequence[AttributeRef]) -> SideValue:
     return SideValue(aliases.index(end.alias), end.attribute)
 
 
-def make_plan(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    """The draft with its plan; reports conditions that can never hold."""
-    assert draft.logic_tree is not None
-    steps = _Steps(draft)
-    clauses = steps.clauses(draft.logic_tree)
+def make_plan(
+    tree: PolicyTree,
+    checked: CheckedPolicy,
+    logic_tree: LogicTree,
+    scope: Scope,
+    window_ms: int,
+    faults: Diagnostics,
+) -> Plan:
+    """The plan of a checked policy; reports conditions that can never hold. `window_ms`: that of
+    the site.
+    """
+    window_ms = tree.window_ms or window_ms
+    planner = _Planner(checked, scope, window_ms, faults)
+    clauses = planner.openable(planner.clauses(logic_tree))
+    planner.check_sequences(clauses)
     plan = Plan(
-        policy=draft.tree.name,
-        terms=tuple(steps.terms),
-        clauses=_openable(draft, clauses, steps, faults),
-        actions=tuple(action.phrase for action in draft.tree.actions),
-        window_ms=draft.own_window_ms,
-        consumption=draft.tree.consumption,
-        distinct=draft.tree.distinct,
-        when_unsure=draft.tree.when_unsure,
-        once_per_ms=draft.tree.once_per_ms,
-        deliveries=_deliveries(draft),
+        policy=tree.name,
+        terms=tuple(planner.terms),
+        clauses=clauses,
+        actions=tuple(action.phrase for action in tree.actions),
+        window_ms=window_ms,
+        consumption=tree.consumption,
+        distinct=tree.distinct,
+        when_unsure=tree.when_unsure,
+        once_per_ms=tree.once_per_ms,
+        deliveries=deliveries_of(tree.actions),
     )
-    _check_sequences(draft, plan, steps, faults)
-    return msgspec.structs.replace(draft, plan=_without_unused(plan))
+    return _without_unused(plan)
 
 
-def _deliveries(draft: CompilerDraft) -> tuple[tuple[str, ...], ...]:
-    lines = tuple(tuple(line.text for line in action.delivery) for action in draft.tree.actions)
+def deliveries_of(actions: Iterable[Action]) -> tuple[tuple[str, ...], ...]:
+    """The delivery lines by action; empty if there are none."""
+    lines = tuple(tuple(line.text for line in action.delivery) for action in actions)
     return lines if any(lines) else ()
 
 
-class _Steps:
+class _Planner:
     """Numbers the terms in positive form; a correlation gets one number per window."""
 
-    def __init__(self, draft: CompilerDraft) -> None:
+    def __init__(
+        self, checked: CheckedPolicy, scope: Scope, window_ms: int, faults: Diagnostics
+    ) -> None:
         self.terms: list[TermStep] = []
-        self.atoms: list[TermAtom | TextAtom] = []
+        self._atoms: list[TermAtom | TextAtom] = []
         """The atom of each term, without NOT."""
-        self._maker = TermPlanner(draft.scope, draft.constraints, draft.text_atoms)
-        self._policy_window_ms = draft.own_window_ms
+        self._condition, self._ontology, self._faults = checked.condition, scope.ontology, faults
+        self._maker = TermPlanner(checked, scope)
+        self._policy_window_ms = window_ms
         self._made: dict[TermAtom | TextAtom, TermStep] = {}
         self._numbers: dict[tuple[TermAtom | TextAtom, int | None], int] = {}
 
@@ -273,10 +252,6 @@ class _Steps:
             made = tuple(self._child(child, window_ms) for child in children)
             found.append(Clause(made, window_ms))
         return found
-
-    def has_events(self, number: int) -> bool:
-        """False for a term that only tables decide."""
-        return not isinstance(self.terms[number], ConstraintTerm)
 
     def _child(self, branch: AtomBranch, window_ms: int | None) -> Child:
         if isinstance(branch, FollowedByBranch):
@@ -302,129 +277,99 @@ class _Steps:
         own = window_ms if pairs else None
         if (atom, own) not in self._numbers:
             self._numbers[atom, own] = len(self.terms)
-            self.atoms.append(atom)
+            self._atoms.append(atom)
             if isinstance(term, CorrelationTerm):
                 term = msgspec.structs.replace(term, window_ms=own)
             self.terms.append(term)
         return self._numbers[atom, own]
 
+    def openable(self, clauses: list[Clause]) -> tuple[Clause, ...]:
+        """Drops NOT children that no match can open (rule 4).
 
-def is_positive(child: Child) -> bool:
-    """True for an occurrence; a followed-by counts as one unless both sides are negated
-    (rule 5)."""
-    match child:
-        case Positive():
-            return True
-        case Absent():
-            return False
-        case Sequence():
-            return not (child.first_negated and child.second_negated)
+        Alone they make the policy invalid; next to positive ones they are dropped with a warning.
+        """
 
+        def occurs(child: Child) -> bool:
+            constraint = isinstance(child, Positive) and not self._has_events(child.term)
+            return is_positive(child) and not constraint
 
-def _openable(
-    draft: CompilerDraft, clauses: list[Clause], steps: _Steps, faults: Diagnostics
-) -> tuple[Clause, ...]:
-    """Drops NOT children that no match can open (rule 4).
+        def decided_by_tables(child: Child) -> bool:
+            return not isinstance(child, Sequence) and not self._has_events(child.term)
 
-    Alone they make the policy invalid; next to positive ones they are dropped with a warning.
-    """
+        if any(all(occurs(child) for child in clause.children) for clause in clauses):
+            return tuple(clauses)
+        kept = []
+        for clause in clauses:
+            left = tuple(c for c in clause.children if occurs(c) or decided_by_tables(c))
+            for child in clause.children:
+                if child not in left:
+                    self._report_unopenable(child, alone=not left)
+            kept.append(Clause(left or clause.children, clause.window_ms))
+        happens = any(occurs(child) for clause in clauses for child in clause.children)
+        if not happens and not self._faults.has_errors():
+            self._faults.add(
+                "policy.no_events",
+                "all of this stands in tables, so nothing ever happens that the policy could "
+                "report",
+                next(atoms_of_expression(self._condition)).place,
+                hint=f"add a line about what comes as events: {event_names(self._ontology)}",
+            )
+        return tuple(kept)
 
-    def occurs(child: Child) -> bool:
-        constraint = isinstance(child, Positive) and not steps.has_events(child.term)
-        return is_positive(child) and not constraint
-
-    def decided_by_tables(child: Child) -> bool:
-        return isinstance(child, Positive | Absent) and not steps.has_events(child.term)
-
-    if any(all(occurs(child) for child in clause.children) for clause in clauses):
-        return tuple(clauses)
-    kept = []
-    for clause in clauses:
-        left = tuple(c for c in clause.children if occurs(c) or decided_by_tables(c))
-        dropped = [child for child in clause.children if child not in left]
-        for child in dropped:
-            _report_unopenable(draft, child, steps, faults, alone=not left)
-        kept.append(Clause(left or clause.children, clause.window_ms))
-    happens = any(occurs(child) for clause in clauses for child in clause.children)
-    if not happens and not faults.has_errors():
-        faults.add(
-            "policy.no_events",
-            "all of this stands in tables, so nothing ever happens that the policy could report",
-            next(atoms_of_expression(draft.condition)).place,
-            hint=f"add a line about what comes as events: {event_names(draft.ontology)}",
-        )
-    return tuple(kept)
-
-
-def _report_unopenable(
-    draft: CompilerDraft, child: Child, steps: _Steps, faults: Diagnostics, *, alone: bool
-) -> None:
-    number = child.first if isinstance(child, Sequence) else child.term
-    place = _place(draft, steps.atoms[number], negated=True)
-    if alone:
-        message = "this only says what does not happen, and no line says what happens before"
-        hint = "add a line for what happens first, such as: A is inside R"
-        faults.add("policy.absence_alone", message, place, hint=hint)
-    else:
-        faults.add(
-            "policy.absence_never_opens",
-            "no line says what happens before this absence, so it is left out",
-            place,
-            hint="add a line of its own for what happens first",
-            severity="warning",
-        )
-
-
-def _check_sequences(draft: CompilerDraft, plan: Plan, steps: _Steps, faults: Diagnostics) -> None:
-    for clause in plan.clauses:
-        for child in clause.children:
-            if not isinstance(child, Sequence):
-                continue
-            sides = ((child.first, child.first_negated), (child.second, child.second_negated))
-            for number, negated in sides:
-                if not steps.has_events(number):
-                    faults.add(
+    def check_sequences(self, clauses: Iterable[Clause]) -> None:
+        """Reports sides of a FOLLOWED-BY that only tables decide."""
+        children = [child for clause in clauses for child in clause.children]
+        for child in (one for one in children if isinstance(one, Sequence)):
+            for number, negated in signed_terms(child):
+                if not self._has_events(number):
+                    self._faults.add(
                         "policy.sequence_without_events",
                         "FOLLOWED-BY joins what happens, but this never does: it stands in tables",
-                        _place(draft, steps.atoms[number], negated=negated),
+                        self._place(number, negated=negated),
                         hint="put it on a line of its own, where it is true or not at any time",
                     )
 
+    def _has_events(self, number: int) -> bool:
+        """False for a term that only tables decide."""
+        return not isinstance(self.terms[number], ConstraintTerm)
 
-def _place(draft: CompilerDraft, atom: TermAtom | TextAtom, *, negated: bool) -> SourceSpan | None:
-    for atomic in atoms_of_expression(draft.condition):
-        if _atom_of(atomic) == atom._replace(negated=negated):
-            return atomic.place
-    return None
+    def _report_unopenable(self, child: Child, *, alone: bool) -> None:
+        place = self._place(terms_of_child(child)[0], negated=True)
+        if alone:
+            message = "this only says what does not happen, and no line says what happens before"
+            hint = "add a line for what happens first, such as: A is inside R"
+            self._faults.add("policy.absence_alone", message, place, hint=hint)
+        else:
+            self._faults.warn(
+                "policy.absence_never_opens",
+                "no line says what happens before this absence, so it is left out",
+                place,
+                hint="add a line of its own for what happens first",
+            )
 
-
-def _atom_of(atomic: Atomic) -> TermAtom | TextAtom:
-    if isinstance(atomic, Term):
-        return term_atom(atomic)
-    return TextAtom(positive_text(atomic), getattr(atomic, "negated", False))
+    def _place(self, number: int, *, negated: bool) -> SourceSpan | None:
+        """Where the atom of a term stands in the text."""
+        wanted = self._atoms[number]._replace(negated=negated)
+        for atomic in atoms_of_expression(self._condition):
+            if single_atom(atomic) == wanted:
+                return atomic.place
+        return None
 
 
 def _without_unused(plan: Plan) -> Plan:
     """Drops terms without a clause and renumbers the rest."""
-    used: dict[int, int] = {}
-    for clause in plan.clauses:
-        for child in clause.children:
-            for number in (
-                (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
-            ):
-                used.setdefault(number, 0)
-    numbers = {old: new for new, old in enumerate(sorted(used))}
+    children = [child for clause in plan.clauses for child in clause.children]
+    used = sorted({number for child in children for number in terms_of_child(child)})
+    numbers = {old: new for new, old in enumerate(used)}
 
     def renumbered(child: Child) -> Child:
         if isinstance(child, Sequence):
-            return msgspec.structs.replace(
-                child, first=numbers[child.first], second=numbers[child.second]
-            )
+            first, second = numbers[child.first], numbers[child.second]
+            return msgspec.structs.replace(child, first=first, second=second)
         return msgspec.structs.replace(child, term=numbers[child.term])
 
     clauses = tuple(
-        Clause(tuple(renumbered(c) for c in clause.children), clause.window_ms)
-        for clause in plan.clauses
+        Clause(tuple(map(renumbered, clause.children)), clause.window_ms) for clause in plan.clauses
     )
-    terms = tuple(plan.terms[old] for old in sorted(used))
+    terms = tuple(plan.terms[old] for old in used)
     return msgspec.structs.replace(plan, terms=terms, clauses=clauses)

@@ -24,7 +24,6 @@ from rapport.policy.language.tree import (
 )
 from rapport.policy.ontology import Ontology, Relationship, relationship_between, resolve_kind
 from rapport.policy.plan import (
-    Compared,
     Constant,
     LastingTerm,
     Operand,
@@ -151,13 +150,9 @@ def _aliases(expression: Expression) -> Iterable[str]:
 
 
 def _named_by(operand: Measured) -> tuple[str, ...]:
-    match operand:
-        case AttributeOf(_, alias):
-            return (alias,)
-        case Call(_, aliases):
-            return aliases
-        case Quantity():
-            return ()
+    if isinstance(operand, Call):
+        return operand.aliases
+    return (operand.alias,) if isinstance(operand, AttributeOf) else ()
 
 
 def table_attributes(term: TermStep) -> Iterator[tuple[Side, str]]:
@@ -169,7 +164,8 @@ def table_attributes(term: TermStep) -> Iterator[tuple[Side, str]]:
             for atom in state_atoms(term.state):
                 yield from table_attributes(atom.term)
         case _ if term.compared is not None:
-            for value in _values(term.compared):
+            operands = (term.compared.left, term.compared.right)
+            for value in (value for operand in operands for value in _values_of(operand)):
                 side = (term.first, term.second)[value.side]
                 own = side.stream is not None and value.attribute == side.attribute
                 if not own and value.attribute != IDENTITY:
@@ -191,11 +187,6 @@ def first_mentions(expression: Expression) -> dict[tuple[str, str], SourceSpan]:
                 if isinstance(operand, AttributeOf):
                     places.setdefault((operand.alias, operand.attribute), operand.place)
     return places
-
-
-def _values(compared: Compared) -> Iterator[SideValue]:
-    for operand in (compared.left, compared.right):
-        yield from _values_of(operand)
 
 
 def _values_of(operand: Operand) -> tuple[SideValue, ...]:

@@ -31,13 +31,13 @@ from rapport.policy.compiler.measured_values import (
     shared_unit,
 )
 from rapport.policy.compiler.normal_form import term_atom
+from rapport.policy.compiler.planner import deliveries_of
 from rapport.policy.compiler.scope import Scope
 from rapport.policy.language import situation_tree as written
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.situation_printer import print_situation_condition
 from rapport.policy.language.situation_tree import SituationTree, Value, named_aliases
 from rapport.policy.language.tree import (
-    Action,
     AttributeOf,
     ConceptDef,
     Operator,
@@ -97,9 +97,9 @@ def plan_situation(
         distinct=distinct,
         once_per_ms=tree.once_per_ms,
         actions=tuple(action.phrase for action in tree.actions),
-        deliveries=_deliveries(tree.actions),
+        deliveries=deliveries_of(tree.actions),
         cleared_actions=tuple(action.phrase for action in tree.cleared_actions),
-        cleared_deliveries=_deliveries(tree.cleared_actions),
+        cleared_deliveries=deliveries_of(tree.cleared_actions),
     )
 
 
@@ -128,11 +128,6 @@ def plan_guard(tree: PolicyTree, plan: Plan, ontology: Ontology, faults: Diagnos
         if one.alias in named or (one.concept in counted and one.alias in plan.ever_bound())
     ]
     return msgspec.structs.replace(plan, guard=found, guard_aliases=tuple(read))
-
-
-def _deliveries(actions: Iterable[Action]) -> tuple[tuple[str, ...], ...]:
-    lines = tuple(tuple(line.text for line in action.delivery) for action in actions)
-    return lines if any(lines) else ()
 
 
 def _distinct(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rapport.core.times import format_duration
-from rapport.policy.language.printer import print_value
+from rapport.policy.language.printer import constraints_text, print_value
 from rapport.policy.language.situation_printer import clock_text, day_text
 from rapport.policy.language.situation_tree import CalendarDay, DayTable, Weekdays
 from rapport.policy.language.tree import SourceSpan
@@ -51,17 +51,16 @@ def situation_text(plan: SituationPlan) -> str:
     lines += ["situation", *condition_lines(plan.situation)]
     if plan.cleared_by is not None:
         lines += ["cleared by", *condition_lines(plan.cleared_by)]
-    lines += ["actions", *_actions(plan.actions, plan.deliveries)]
+    lines += ["actions", *action_lines(plan.actions, plan.deliveries)]
     if plan.cleared_actions:
         lines.append("actions when cleared")
-        lines += _actions(plan.cleared_actions, plan.cleared_deliveries)
+        lines += action_lines(plan.cleared_actions, plan.cleared_deliveries)
     return "\n".join(lines)
 
 
 def bound_text(bound: BoundAlias) -> str:
     """`A: person where status='guest', known from person.position`."""
-    given = (f"{one.attribute}{one.operator}{print_value(one.value)}" for one in bound.constraints)
-    where = " ".join(given)
+    where = constraints_text(bound.constraints)
     text = f"{bound.alias}: {bound.concept}" + (f" where {where}" if where else "")
     return f"{text}, known from {', '.join(bound.streams)}" if bound.streams else text
 
@@ -146,7 +145,9 @@ def _day(day: DayRange | YearDay | TableDays) -> str:
             return day_text(DayTable(table, _NOWHERE))
 
 
-def _actions(actions: tuple[str, ...], deliveries: tuple[tuple[str, ...], ...]) -> Iterator[str]:
+def action_lines(
+    actions: tuple[str, ...], deliveries: tuple[tuple[str, ...], ...]
+) -> Iterator[str]:
     for number, action in enumerate(actions):
         yield f"{_INDENT}{action}"
         for line in deliveries[number] if deliveries else ():

@@ -8,8 +8,9 @@ between any two levels, decided from the tables. A function gives a number for c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from rapport.core.errors import RapportError
 from rapport.kernel.config_fields import Fields
@@ -32,6 +33,8 @@ _RELATIONSHIP_KEYS = ("between", "function")
 _BETWEEN_EXAMPLE = 'between = ["person.position", "room.area"]'
 Ends = tuple[AttributeEnd, AttributeEnd]
 
+Known = TypeVar("Known", relations.Relation, measures.MeasuringFunction)
+
 MOST_PAIRS = 1_000
 """Pairs of concepts per relationship."""
 _LEVELS_EXAMPLE = 'of = ["room in floor", "floor in building"]'
@@ -50,13 +53,17 @@ def read_relationships(
         fields = Fields(section, draft.problems, known=_RELATIONSHIP_KEYS)
         pairs = _pairs(draft, fields)
         function = fields.text("function")
-        known = _relations(draft, fields, function) if function else ()
+        known: tuple[relations.Relation, ...] = ()
+        if function:
+            code = "relations.untrusted"
+            known = _variants(draft, fields, "function", relations.variants, code)
         if not draft.is_phrase(name, fields, "relationship") or not known:
             continue
         sound = [
-            Relationship(name, *ends, _variant_name(function, known, fitting))
+            # The name of the site stays, if no other function is meant by it.
+            Relationship(name, *ends, fitting.name if len(known) > 1 else function)
             for ends in pairs
-            if (fitting := _fitting_relation(draft, fields, ends, known)) is not None
+            if (fitting := _fitting(draft, fields, "function", ends, known)) is not None
         ]
         if sound and len(sound) == len(pairs) and _is_clear(fields, name, pairs):
             add_variants(found, sound)
@@ -128,16 +135,23 @@ def _is_clear(fields: Fields, name: str, pairs: list[Ends]) -> bool:
     return True
 
 
-def _relations(
-    draft: OntologyDraft, fields: Fields, function: str
-) -> tuple[relations.Relation, ...]:
-    """The functions of a name, for different types of values; none with a fault."""
-    if not may_import(draft, fields, "function", function, "relations.untrusted"):
+def _variants(
+    draft: OntologyDraft,
+    fields: Fields,
+    key: str,
+    find: Callable[[str], tuple[Known, ...]],
+    untrusted: str,
+) -> tuple[Known, ...]:
+    """The functions of the name in `key`, for different types of values; none with a fault."""
+    name = fields.text(key)
+    if not may_import(
+        draft, fields, key, name, f"{key}s.untrusted".replace("function", "relation")
+    ):
         return ()
     try:
-        return relations.variants(function)
+        return find(name)
     except RapportError as error:
-        fields.report("function", error)
+        fields.report(key, error)
         return ()
 
 
@@ -151,34 +165,41 @@ def may_import(draft: OntologyDraft, fields: Fields, key: str, function: str, co
     return False
 
 
-def _fitting_relation(
-    draft: OntologyDraft, fields: Fields, ends: Ends, known: tuple[relations.Relation, ...]
-) -> relations.Relation | None:
-    """The function for the types of the ends; None with a fault."""
-    given = draft.type_of(ends[0]), draft.type_of(ends[1])
-    for relation in known:
-        if (relation.first_type, relation.second_type) == given:
-            return relation
+def _fitting(
+    draft: OntologyDraft,
+    fields: Fields,
+    key: str,
+    ends: Sequence[AttributeEnd],
+    known: tuple[Known, ...],
+) -> Known | None:
+    """The function of the name in `key` for the types of the ends; None with a fault."""
+    given = tuple(draft.type_of(end) for end in ends)
+    fitting = next((one for one in known if types_of(one) == given), None)
+    if fitting is not None:
+        return fitting
+    name, own = fields.text(key) if len(known) > 1 else known[0].name, types_of(known[0])
+    takes = f"{name} takes {' or '.join('a ' + ' and a '.join(types_of(one)) for one in known)}"
+    where = "between" if key == "function" else "of"
+    if len(ends) != len(own):
+        message = f"{name!r} is of {len(own)} values, not {len(ends)}"
+        fields.fault(where, "ontology.bad_of", message, hint=takes)
+        return None
     nearest = max(
-        known, key=lambda one: (one.first_type == given[0]) + (one.second_type == given[1])
+        map(types_of, known),
+        key=lambda types: sum(a == b for a, b in zip(types, given, strict=False)),
     )
-    name = fields.text("function") if len(known) > 1 else known[0].name
-    takes = " or ".join(f"a {one.first_type} and a {one.second_type}" for one in known)
-    wanted_types = (nearest.first_type, nearest.second_type)
-    for end, kind, wanted in zip(ends, given, wanted_types, strict=True):
+    for end, kind, wanted in zip(ends, given, nearest, strict=True):
         if kind != wanted:
-            shown = f"{'.'.join(end)} is a {kind}"
-            message = f"the function {name!r} needs a {wanted} here, but {shown}"
-            hint = f"{name} takes {takes}, in this order"
-            fields.fault("between", "ontology.wrong_type", message, hint=hint)
+            message = f"the {key} {name!r} needs a {wanted} here, but {'.'.join(end)} is a {kind}"
+            hint = f"{takes}, in this order" if key == "function" else takes
+            fields.fault(where, "ontology.wrong_type", message, hint=hint)
     return None
 
 
-def _variant_name(
-    function: str, known: tuple[relations.Relation, ...], fitting: relations.Relation
-) -> str:
-    """What the ontology names: that of the site, if no other function is meant by it."""
-    return fitting.name if len(known) > 1 else function
+def types_of(known: relations.Relation | measures.MeasuringFunction) -> tuple[str, ...]:
+    if isinstance(known, relations.Relation):
+        return (known.first_type, known.second_type)
+    return known.types
 
 
 def read_containers(
@@ -325,8 +346,11 @@ def _function(draft: OntologyDraft, name: str, fields: Fields) -> SiteFunction |
         lookup = _lookup(draft, fields, ends)
         return SiteFunction(name=name, of=tuple(ends), lookup=lookup, unit=unit) if lookup else None
     _needless(fields, ("keys", "value", "symmetric"))
-    known = _measures(draft, fields)
-    measuring = _fitting_measure(draft, fields, ends, known) if ends and known else None
+    named = fields.filled_text("measure", example='"distance"')
+    known: tuple[measures.MeasuringFunction, ...] = ()
+    if named:
+        known = _variants(draft, fields, "measure", measures.variants, "measures.untrusted")
+    measuring = _fitting(draft, fields, "measure", ends, known) if ends and known else None
     if measuring is None:
         return None
     if unit and measuring.unit and unit != measuring.unit:
@@ -377,46 +401,6 @@ def _needless(fields: Fields, keys: tuple[str, ...]) -> None:
         if fields.has(key):
             message = f"{key!r} belongs to a function that is looked up in a table"
             fields.fault(key, "ontology.bad_function", message, hint="leave it out")
-
-
-def _measures(draft: OntologyDraft, fields: Fields) -> tuple[measures.MeasuringFunction, ...]:
-    """The measures of a name, for different types of values; none with a fault."""
-    name = fields.filled_text("measure", example='"distance"')
-    if not name or not may_import(draft, fields, "measure", name, "measures.untrusted"):
-        return ()
-    try:
-        return measures.variants(name)
-    except RapportError as error:
-        fields.report("measure", error)
-        return ()
-
-
-def _fitting_measure(
-    draft: OntologyDraft,
-    fields: Fields,
-    ends: list[AttributeEnd],
-    known: tuple[measures.MeasuringFunction, ...],
-) -> measures.MeasuringFunction | None:
-    """The measure for the types of the ends; None with a fault."""
-    given = tuple(draft.type_of(end) for end in ends)
-    for one in known:
-        if one.types == given:
-            return one
-    name = fields.text("measure") if len(known) > 1 else known[0].name
-    takes = f"{name} takes {' or '.join('a ' + ' and a '.join(one.types) for one in known)}"
-    if len(ends) != len(known[0].types):
-        message = f"{name!r} is of {len(known[0].types)} values, not {len(ends)}"
-        fields.fault("of", "ontology.bad_of", message, hint=takes)
-        return None
-    nearest = max(
-        known, key=lambda one: sum(a == b for a, b in zip(one.types, given, strict=False))
-    )
-    for end, kind, wanted in zip(ends, given, nearest.types, strict=True):
-        if kind != wanted:
-            shown = f"{'.'.join(end)} is a {kind}"
-            message = f"the measure {name!r} needs a {wanted} here, but {shown}"
-            fields.fault("of", "ontology.wrong_type", message, hint=takes)
-    return None
 
 
 def _lookup(draft: OntologyDraft, fields: Fields, ends: list[AttributeEnd]) -> PairTable | None:

@@ -100,6 +100,11 @@ class NodeBuilder:
 
     def missed(self, term: TermStep, bindings: Mapping[str, str], span: TimeSpan) -> ConditionNode:
         """The node of a term that did not occur in the span, with the nearest attempt."""
+        sides = (term.first, term.second)
+        if unknown := self._unknown(sides, bindings):
+            return ConditionNode(text=self.wording.term(term), truth="unknown", because=unknown)
+        if refused := self._refused(sides, bindings):
+            return ConditionNode(text=self.wording.term(term), truth="false", because=refused)
         match term:
             case LastingTerm():
                 return self._not_lasted(term, bindings, span)
@@ -112,11 +117,6 @@ class NodeBuilder:
         self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan
     ) -> ConditionNode:
         text = self.wording.term(term)
-        if unknown := self._unknown(sides_of(term), bindings):
-            return ConditionNode(text=text, truth="unknown", because=unknown)
-        refused = self._refused(sides_of(term), bindings)
-        if refused:
-            return ConditionNode(text=text, truth="false", because=refused)
         tried = attempts(self.evidence, term, bindings, span)
         if not tried:
             return ConditionNode(
@@ -239,11 +239,6 @@ class NodeBuilder:
         self, term: LastingTerm, bindings: Mapping[str, str], span: TimeSpan
     ) -> ConditionNode:
         text = self.wording.term(term)
-        if unknown := self._unknown((term.first, term.second), bindings):
-            return ConditionNode(text=text, truth="unknown", because=unknown)
-        refused = self._refused((term.first, term.second), bindings)
-        if refused:
-            return ConditionNode(text=text, truth="false", because=refused)
         found = [
             one
             for one in state_spans(self.evidence, term, bindings)
@@ -329,11 +324,6 @@ class NodeBuilder:
         self, term: SilentTerm, bindings: Mapping[str, str], span: TimeSpan
     ) -> ConditionNode:
         text = self.wording.term(term)
-        if unknown := self._unknown((term.first,), bindings):
-            return ConditionNode(text=text, truth="unknown", because=unknown)
-        refused = self._refused((term.first,), bindings)
-        if refused:
-            return ConditionNode(text=text, truth="false", because=refused)
         found = [
             one
             for one in silences(self.evidence, term, bindings)

@@ -19,6 +19,7 @@ from rapport.policy.compiler.situation_text import condition_lines
 from rapport.policy.explain.answer import (
     AnswerNote,
     Candidate,
+    CandidateOutcome,
     ConditionNode,
     Explanation,
     Truth,
@@ -291,19 +292,19 @@ class Explainer:
         if plan.guard is None:
             return answer
         emitted = {one.id() for one in past.reported}
-        stopped = [
-            one for one in answer.fired if one.detection and one.detection.id() not in emitted
-        ]
-        fired = tuple(one for one in answer.fired if one not in stopped)
-        if fired or not stopped:
-            return msgspec.structs.replace(answer, fired=fired)
+
+        def passed(one: Candidate) -> bool:
+            return one.detection is None or one.detection.id() in emitted
+
+        answer = _counted(answer, passed, "not while")
         held = []
-        for one in stopped[:_MOST_SHOWN]:
-            assert one.detection is not None, "what is stopped is known"
-            guard = await self._guard_node(plan, one.detection, tables, "false")
-            clauses = (*one.clauses, guard)
-            held.append(msgspec.structs.replace(one, became="not while", clauses=clauses))
-        return msgspec.structs.replace(answer, fired=(), candidates=tuple(held))
+        for one in answer.candidates:
+            if one.became == "not while":
+                assert one.detection is not None, "what is stopped is known"
+                guard = await self._guard_node(plan, one.detection, tables, "false")
+                one = msgspec.structs.replace(one, clauses=(*one.clauses, guard))
+            held.append(one)
+        return msgspec.structs.replace(answer, candidates=tuple(held))
 
     async def _is_history(self, detection: Detection) -> bool:
         """Whether imported readings led to the detection."""
@@ -429,6 +430,19 @@ def _began(period: PolicyPeriod) -> int | None:
     return period.sees_from if period.sees_from > BEGIN_OF_TIME else None
 
 
+def _counted(
+    answer: WhyNotAnswer, counts: Callable[[Candidate], bool], otherwise: CandidateOutcome
+) -> WhyNotAnswer:
+    """Drops matches that do not count; where none counts they are the candidates, which became
+    `otherwise`.
+    """
+    fired = tuple(filter(counts, answer.fired))
+    if fired or not answer.fired:
+        return msgspec.structs.replace(answer, fired=fired)
+    held = [msgspec.structs.replace(one, became=otherwise) for one in answer.fired[:_MOST_SHOWN]]
+    return msgspec.structs.replace(answer, fired=(), candidates=tuple(held))
+
+
 def _without_idle_times(
     answer: WhyNotAnswer, then: VersionAtTime, reported: list[Detection]
 ) -> WhyNotAnswer:
@@ -440,11 +454,7 @@ def _without_idle_times(
         runs = then.ran and period.since <= one.detection.time < period.until
         return runs or one.detection.id() in emitted
 
-    fired = tuple(one for one in answer.fired if was_emitted(one))
-    if fired or not answer.fired:
-        return msgspec.structs.replace(answer, fired=fired)
-    held = tuple(msgspec.structs.replace(one, became="not run") for one in answer.fired)
-    return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
+    return _counted(answer, was_emitted, "not run")
 
 
 def _with_pending(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) -> WhyNotAnswer:
@@ -453,16 +463,11 @@ def _with_pending(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) ->
     """
     decided, emitted = past.reached - lateness_ms, {one.id() for one in past.reported}
 
-    def waits(one: Candidate) -> bool:
+    def is_decided(one: Candidate) -> bool:
         due = one.detection
-        return due is not None and due.time >= decided and due.id() not in emitted
+        return due is None or due.time < decided or due.id() in emitted
 
-    waiting = [one for one in answer.fired if waits(one)]
-    fired = tuple(one for one in answer.fired if not waits(one))
-    if fired or not waiting:
-        return msgspec.structs.replace(answer, fired=fired)
-    held = tuple(msgspec.structs.replace(one, became="pending") for one in waiting)
-    return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
+    return _counted(answer, is_decided, "pending")
 
 
 def _not_decided(waiting: Candidate, past: PastReadings) -> AnswerNote:

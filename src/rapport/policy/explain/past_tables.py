@@ -83,7 +83,7 @@ class EarlierTables:
         changed = [
             f"{name} of {identity} = {_shown(before, name, identity)}"
             for name in sorted(before.columns.keys() | now.columns.keys())
-            if not _is_same(before, now, name, identity)
+            if _shown(before, name, identity) != _shown(now, name, identity)
         ]
         if not changed:
             return ()
@@ -133,10 +133,6 @@ def _shown(instances: Instances, attribute: str, identity: str) -> str:
     parts = value.tolist() if isinstance(value, np.ndarray) else [value]
     known = [one for one in parts if one is not None and one == one]
     return ", ".join(f"{one:g}" if isinstance(one, float) else repr(one) for one in known) or "none"
-
-
-def _is_same(before: Instances, now: Instances, attribute: str, identity: str) -> bool:
-    return _shown(before, attribute, identity) == _shown(now, attribute, identity)
 
 
 def _value(instances: Instances, attribute: str, identity: str) -> Any:

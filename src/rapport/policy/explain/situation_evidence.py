@@ -126,10 +126,11 @@ class EvidenceRun:
         self._situations = self._operator.situations_of(plan.policy)
         self._reader = AtomReader(self._situations, ontology)
         self._followed = [_FollowedBinding(dict(one)) for one in bindings]
+        aliases = {bound.alias for bound in plan.aliases}
         self._aggregates = [
             node
             for node in plan_nodes(plan)
-            if isinstance(node, AggregateValue) and node.of.alias in _aliases(plan)
+            if isinstance(node, AggregateValue) and node.of.alias in aliases
         ]
         self._recent: dict[tuple[str, str], list[pa.RecordBatch]] = {}
         """By stream and identity."""
@@ -229,10 +230,6 @@ class _FollowedBinding:
         if row is not None or size != self._looked_at:
             self._row, self._looked_at = situations.row_of(self.bindings), size
         return self._row
-
-
-def _aliases(plan: SituationPlan) -> set[str]:
-    return {bound.alias for bound in plan.aliases}
 
 
 def _last_time(readings: pa.RecordBatch) -> int:

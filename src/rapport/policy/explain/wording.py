@@ -23,7 +23,6 @@ from rapport.policy.plan import (
     Measure,
     Operand,
     Plan,
-    Positive,
     Sequence,
     SideValue,
     SilentTerm,
@@ -32,6 +31,7 @@ from rapport.policy.plan import (
     StateExpression,
     StateTerm,
     TermStep,
+    signed_terms,
 )
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -268,13 +268,14 @@ class ClauseWords:
 
     def child(self, child: Child) -> str:
         """A child of a clause in the syntax of policies."""
-        terms, wording = self._plan.terms, self._wording
-        if isinstance(child, Sequence):
-            first = wording.term(terms[child.first], negated=child.first_negated)
-            second = wording.term(terms[child.second], negated=child.second_negated)
-            text = f"{first} FOLLOWED-BY {second}"
-            return text if child.window_ms is None else f"{text} within {duration(child.window_ms)}"
-        return wording.term(terms[child.term], negated=not isinstance(child, Positive))
+        parts = [
+            self._wording.term(self._plan.terms[number], negated=negated)
+            for number, negated in signed_terms(child)
+        ]
+        text = " FOLLOWED-BY ".join(parts)
+        if not isinstance(child, Sequence) or child.window_ms is None:
+            return text
+        return f"{text} within {duration(child.window_ms)}"
 
     def part(self, part: Part) -> str:
         terms, wording = self._plan.terms, self._wording

@@ -57,6 +57,12 @@ class Diagnostics:
             )
         )
 
+    def warn(
+        self, code: str, message: str, place: SourceSpan | None = None, *, hint: str = ""
+    ) -> None:
+        """Adds a warning."""
+        self.add(code, message, place, hint=hint, severity="warning")
+
     def has_errors(self) -> bool:
         """True if the policy cannot be used."""
         return any(problem.severity == "error" for problem in self._problems)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.definitions import parse_definitions
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.guards import GuardSection, split_guard
 from rapport.policy.language.lexer import Token, comment_at, phrase_comment_at
 from rapport.policy.language.parser import Options, Sections, parse_policy, split_sections
 from rapport.policy.language.printer import print_definition, print_expression
@@ -62,14 +61,13 @@ def format_policy(text: str, *, name: str) -> str:
         lines = list(_situation_lines(sections))
     else:
         parse_policy(text, name=name)
-        guarding = split_guard(text, faults)
-        sections = split_sections(guarding.rest, faults)
-        lines = list(_lines(sections, guarding))
+        sections = split_sections(text, faults)
+        lines = list(_lines(sections))
     comments = list(_comments(text, sections.headers["actions"].line))
     return "\n".join(_written(lines, comments)) + "\n"
 
 
-def _lines(sections: Sections, guarding: GuardSection) -> Iterator[_OutputLine]:
+def _lines(sections: Sections) -> Iterator[_OutputLine]:
     yield _header("concepts", sections)
     for tokens in sections.concepts:
         for concept in parse_definitions([tokens], Diagnostics("", "")):
@@ -81,9 +79,9 @@ def _lines(sections: Sections, guarding: GuardSection) -> Iterator[_OutputLine]:
     for tokens in sections.conditions:
         first, last = tokens[0].place.line, tokens[-1].place.line
         yield _OutputLine(_condition(tokens, aliases), first, last, 1)
-    if guarding.header is not None:
-        yield _line("while", guarding.header, depth=0)
-    for tokens in guarding.lines:
+    if sections.guard_header is not None:
+        yield _line("while", sections.guard_header, depth=0)
+    for tokens in sections.guard:
         first, last = tokens[0].place.line, tokens[-1].place.line
         yield _OutputLine(format_line(tokens, aliases), first, last, 1)
     yield _header("actions", sections)

@@ -4,7 +4,7 @@ reported as a fault, never raised. [PO-3]"""
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -67,64 +67,64 @@ class Token(msgspec.Struct, frozen=True):
     """True if no space separates it from the token before."""
 
 
-def tokenize_line(text: str, line: int, faults: Diagnostics, *, start: int = 0) -> list[Token]:
-    """The tokens of one line from character `start` on; adds faults and skips them."""
+def tokenize_line(text: str, line: int, faults: Diagnostics) -> list[Token]:
+    """The tokens of one line; adds faults and skips them."""
     tokens: list[Token] = []
-    position, glued = start, False
-    hints_given: set[str] = set()
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None:
-            position = _skip_bad(text, position, line, faults, hints_given)
-            glued = False
-            continue
-        if found.lastgroup == "comment":
-            break
-        if found.lastgroup == "space":
-            glued = False
-        else:
-            tokens.append(_token(found, line, glued))
-            glued = True
-            if tokens[-1].kind == "header" and tokens[-1].text == "actions":
-                break  # a phrase follows, not tokens
-        position = found.end()
-        end = _end_of_unit(text, position) if found.lastgroup == "number" else position
-        if end > position:
-            tokens.append(_unit(text[position:end], line, position))
-            position = end
+    for token in _tokens(_TOKEN, text, line, faults):
+        tokens.append(token)
+        if token.kind == "header" and token.text == "actions":
+            break  # a phrase follows, not tokens
     return tokens
 
 
 def tokenize_situation(text: str, line: int, faults: Diagnostics) -> list[Token]:
     """The same for a line of a situation, with times of day, signs for calculating and units
     after `in`; no word is a header."""
-    tokens: list[Token] = []
+    found = _tokens(_SITUATION_TOKEN, text, line, faults, is_situation=True)
+    return [
+        Token(
+            "word", text[token.place.column - 1 :][: token.place.length], token.place, token.glued
+        )
+        if token.kind == "header"
+        else token
+        for token in found
+    ]
+
+
+def _tokens(
+    pattern: re.Pattern[str],
+    text: str,
+    line: int,
+    faults: Diagnostics,
+    *,
+    is_situation: bool = False,
+) -> Iterator[Token]:
     position, glued = 0, False
     hints_given: set[str] = set()
     while position < len(text):
-        found = _SITUATION_TOKEN.match(text, position)
+        found = pattern.match(text, position)
         if found is None:
             position = _skip_bad(text, position, line, faults, hints_given)
             glued = False
             continue
         if found.lastgroup == "comment":
-            break
+            return
         position = found.end()
         if found.lastgroup == "space":
             glued = False
             continue
         token = _token(found, line, glued)
-        tokens.append(
-            Token("word", found[0], token.place, glued) if token.kind == "header" else token
-        )
+        if is_situation and token.kind == "header":
+            token = Token("word", found[0], token.place, glued)
+        yield token
         glued = True
-        if token.kind == "number" or (token.kind == "word" and token.text.lower() == "in"):
-            per_time = _PER_TIME.match(text, position)
+        after_in = is_situation and token.kind == "word" and token.text.lower() == "in"
+        if token.kind == "number" or after_in:
+            per_time = _PER_TIME.match(text, position) if is_situation else None
             end = per_time.end() if per_time is not None else _end_of_unit(text, position)
             if end > position:
-                tokens.append(_unit(text[position:end], line, position))
+                yield _unit(text[position:end], line, position)
                 position = end
-    return tokens
 
 
 def comment_at(text: str) -> int:
@@ -162,8 +162,7 @@ def phrase_of(text: str) -> str:
     >>> phrase_of('  say "room # {R}"  # why')
     'say "room # {R}"'
     """
-    found = _PHRASE_COMMENT.search(_without_quoted(text))
-    return " ".join((text[: found.start()] if found else text).split())
+    return " ".join(text[: phrase_comment_at(text)].split())
 
 
 def _without_quoted(text: str) -> str:

@@ -14,7 +14,6 @@ from rapport.core.times import format_duration
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.definitions import parse_definitions
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean, nearest_word
-from rapport.policy.language.guards import parse_guard, split_guard
 from rapport.policy.language.lexer import (
     HEADERS,
     SyntaxFault,
@@ -24,6 +23,7 @@ from rapport.policy.language.lexer import (
     tokenize_line,
 )
 from rapport.policy.language.quantities import THROTTLE, WINDOW, read_duration
+from rapport.policy.language.situation_conditions import LogicalLines, read_lines
 from rapport.policy.language.spelling import (
     CONNECTIVES,
     first_misspelt,
@@ -55,6 +55,8 @@ _MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
 _IN_WORDS: dict[str, Consumption] = {"oldest": "chronicle", "newest": "recent"}
 _WHEN_UNSURE: dict[str, WhenUnsure] = {"hold": "hold", "fire": "fire"}
 MAX_BYTES = 64 * 1024
+GUARD = "while"
+"""The section that must be true at the time of a detection."""
 
 
 class Sections:
@@ -63,8 +65,10 @@ class Sections:
     def __init__(self) -> None:
         self.concepts: list[list[Token]] = []
         self.conditions: list[list[Token]] = []
+        self.guard: list[list[Token]] = []
         self.actions: list[Action] = []
         self.headers: dict[str, SourceSpan] = {}
+        self.guard_header: SourceSpan | None = None
         self.faulty: set[str] = set()
         """Sections with an unknown character, so that an empty one is not reported again."""
 
@@ -117,15 +121,26 @@ class _Splitter:
         self.open: list[Token] = []
         self.open_parentheses = 0
         self.strayed = False
+        self.guard = LogicalLines(faults)
         self.actions = ActionLines()
 
     def split(self) -> Sections:
         for number, line in enumerate(self.lines, start=1):
-            if self.section == "actions" and phrase_of(line).lower() not in HEADERS:
+            phrase = phrase_of(line).lower()
+            if self.section == "actions" and phrase not in HEADERS:
                 self.actions.add(line, number)
+            elif phrase.removesuffix(":").strip() == GUARD:
+                self._enter_guard(phrase, line, number)
+            elif self.section == GUARD and phrase.partition(" ")[0] not in HEADERS:
+                before = self.faults.count
+                self.guard.add(line, number)
+                if self.faults.count != before:
+                    self.found.faulty.add(GUARD)
             else:
                 self._tokens(line, number)
         self._close_line()
+        self.guard.close()
+        self.found.guard = self.guard.lines
         self.found.actions = self.actions.actions()
         self._report_missing()
         return self.found
@@ -213,6 +228,24 @@ class _Splitter:
         self.headers.setdefault(header.text, header.place)
         self.section = header.text
 
+    def _enter_guard(self, phrase: str, line: str, number: int) -> None:
+        self._close_line()
+        place = SourceSpan(number, len(line) - len(line.lstrip()) + 1, len(phrase))
+        header = self.found.guard_header
+        if phrase != GUARD:
+            message = f"there is no section named {phrase!r}"
+            hint = f"did you mean {GUARD!r}?"
+            self.faults.add("policy.unknown_section", message, place, hint=hint)
+        elif header is not None:
+            message = f"the section {GUARD!r} was already opened in line {header.line}"
+            hint = "put all its lines into one section"
+            self.faults.add("policy.repeated_section", message, place, hint=hint)
+        elif self.section != "conditions":
+            message = f"the section {GUARD!r} comes too early"
+            hint = "the order is concepts, conditions, while, actions"
+            self.faults.add("policy.section_order", message, place, hint=hint)
+        self.found.guard_header, self.section = header or place, GUARD
+
     def _line_goes_on(self) -> bool:
         if not self.open or self.section != "conditions":
             return False
@@ -227,6 +260,11 @@ class _Splitter:
         self.open_parentheses = 0
 
     def _report_missing(self) -> None:
+        guard = self.found.guard_header
+        if guard is not None and not self.found.guard and GUARD not in self.found.faulty:
+            message = f"the section {GUARD!r} is empty"
+            hint = "say what must be true at the time of a detection, or leave the section out"
+            self.faults.add("policy.empty_section", message, guard, hint=hint)
         filled = {
             "concepts": bool(self.found.concepts),
             "conditions": bool(self.found.conditions),
@@ -415,12 +453,11 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
     refuse_large(text, name=name)
     faults = Diagnostics(name, text)
     _refuse_situation(text, faults)
-    guarding = split_guard(text, faults)
-    sections = split_sections(guarding.rest, faults)
+    sections = split_sections(text, faults)
     concepts = parse_definitions(sections.concepts, faults)
     options = Options()
     aliases = frozenset(concept.alias for concept in concepts)
-    guard = parse_guard(guarding.lines, aliases, faults)
+    guard, _used = read_lines(sections.guard, aliases, faults)
     parts = _conditions(sections.conditions, aliases, options, faults)
     if not parts and not faults.has_errors():
         place = sections.conditions[0][0].place

@@ -3,6 +3,8 @@ places. [PO-3]"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rapport.core.times import format_duration
 from rapport.policy.language.tree import (
     Action,
@@ -23,6 +25,7 @@ from rapport.policy.language.tree import (
     Term,
     Within,
 )
+from rapport.policy.ontology import Constraint
 
 OPERATOR_WORDS = {
     ">": "above",
@@ -71,9 +74,9 @@ def print_expression(expression: Expression) -> str:
         case Or(parts):
             return " OR ".join(_inner(part) for part in parts)
         case FollowedBy():
-            return _followed(expression) + _window(expression.window_ms)
+            return _followed(expression) + within_text(expression.window_ms)
         case Within(inner, window_ms):
-            return _inner(inner) + _window(window_ms)
+            return _inner(inner) + within_text(window_ms)
 
 
 def print_term(term: Term) -> str:
@@ -158,7 +161,8 @@ def _followed(chain: FollowedBy) -> str:
     return f"{left} FOLLOWED-BY {right}"
 
 
-def _window(window_ms: int | None) -> str:
+def within_text(window_ms: int | None) -> str:
+    """` within 10s`, or empty."""
     return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
@@ -170,6 +174,11 @@ def _inner(expression: Expression) -> str:
 def print_property(item: Property) -> str:
     """`status='guest'`, `length>12 m`."""
     return f"{item.attribute}{item.operator}{print_measured(item.constant)}"
+
+
+def constraints_text(constraints: Iterable[Constraint]) -> str:
+    """`status='guest' floor=3`."""
+    return " ".join(f"{one.attribute}{one.operator}{print_value(one.value)}" for one in constraints)
 
 
 def print_action(action: Action) -> list[str]:

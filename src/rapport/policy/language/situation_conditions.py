@@ -4,6 +4,7 @@ by AND and OR, and the logical lines they stand in. [SI-2, SI-8]"""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from rapport.policy.language.comparisons import (
     COMPARATOR_WORDS,
@@ -16,6 +17,7 @@ from rapport.policy.language.diagnostics import Diagnostics, nearest_word
 from rapport.policy.language.lexer import (
     SyntaxFault,
     Token,
+    TokenCursor,
     span,
     tokenize_situation,
 )
@@ -520,3 +522,21 @@ class ConditionReader(ValueReader):
 
 def _negated(condition: Condition, negated: bool) -> Condition:
     return Not(condition) if negated else condition
+
+
+def read_lines(
+    lines: Iterable[list[Token]], aliases: frozenset[str], faults: Diagnostics
+) -> tuple[Condition | None, set[str]]:
+    """The lines joined by AND, None if there is none without fault; and the aliases they name."""
+    parts: list[Condition] = []
+    used: set[str] = set()
+    for line in lines:
+        reader = ConditionReader(TokenCursor(line), aliases)
+        try:
+            parts.append(reader.line())
+            used |= reader.used
+        except SyntaxFault as fault:
+            faults.add(fault.code, fault.message, fault.place, hint=fault.hint)
+    if len(parts) > 1:
+        return AndOf(tuple(parts)), used
+    return (parts[0] if parts else None), used

@@ -19,9 +19,9 @@ from rapport.policy.language.lexer import (
 )
 from rapport.policy.language.parser import ActionLines, refuse_large
 from rapport.policy.language.quantities import THROTTLE, read_duration
-from rapport.policy.language.situation_conditions import ConditionReader, LogicalLines
+from rapport.policy.language.situation_conditions import LogicalLines, read_lines
 from rapport.policy.language.situation_printer import print_situation_condition
-from rapport.policy.language.situation_tree import AndOf, Condition, SituationTree
+from rapport.policy.language.situation_tree import Condition, SituationTree
 from rapport.policy.language.tree import ConceptDef, SourceSpan
 
 SECTIONS = ("concepts", "situation", "cleared by", "actions", "actions when cleared")
@@ -147,22 +147,14 @@ class SituationSections:
         """Enters the section that a misspelt header or one with a colon means; false if the line
         is none."""
         words = phrase.removesuffix(":").strip()
-        if (
-            words.startswith("situation ")
-            and "situation" not in self.headers
-            and not self._is_open()
-        ):
-            message = "the name of a section stands on a line of its own"
-            hint = "write what must hold in the lines below 'situation'"
-            self.faults.add("policy.unknown_section", message, place, hint=hint)
-            self._enter("situation", place)
-            return True
-        if words.startswith("cleared by ") and not self._is_open():
-            message = "the name of a section stands on a line of its own"
-            hint = "write what ends it in the lines below 'cleared by'"
-            self.faults.add("policy.unknown_section", message, place, hint=hint)
-            self._enter("cleared by", place)
-            return True
+        for name, what in (("situation", "must hold"), ("cleared by", "ends it")):
+            is_new = name != "situation" or name not in self.headers
+            if words.startswith(f"{name} ") and is_new and not self._is_open():
+                message = "the name of a section stands on a line of its own"
+                hint = f"write what {what} in the lines below {name!r}"
+                self.faults.add("policy.unknown_section", message, place, hint=hint)
+                self._enter(name, place)
+                return True
         meant = words if words in SECTIONS else nearest_word(words, SECTIONS)
         alike = words.count(" ") == meant.count(" ") and words[:1] == meant[:1]
         if words in ("cleared", "until", "clear", "resolved by", "ended by", "ends when"):
@@ -304,18 +296,16 @@ class _SectionLines:
 
     def read(self, lines: list[list[Token]], section: str) -> Condition | None:
         """The lines joined by AND; None if there is none without fault."""
-        parts: list[Condition] = []
+        kept = []
         for line in lines:
             try:
                 if not self._once_per(TokenCursor(line), section):
-                    reader = ConditionReader(TokenCursor(line), self.aliases)
-                    parts.append(reader.line())
-                    self.used |= reader.used
+                    kept.append(line)
             except SyntaxFault as fault:
                 self.faults.add(fault.code, fault.message, fault.place, hint=fault.hint)
-        if len(parts) > 1:
-            return AndOf(tuple(parts))
-        return parts[0] if parts else None
+        found, used = read_lines(kept, self.aliases, self.faults)
+        self.used |= used
+        return found
 
     def _once_per(self, cursor: TokenCursor, section: str) -> bool:
         """Reads `at most once per 10 min`; false for any other line."""

@@ -35,9 +35,7 @@ from rapport.policy.plan import (
     LookedUp,
     Plan,
     Side,
-    SideValue,
     SilentTerm,
-    StateTerm,
     TermStep,
     state_terms,
 )
@@ -66,12 +64,11 @@ def lint_instances(
         _report_empty(tree.concepts, bound, candidates, faults)
     why = never_fires(plan, known.dead_terms())
     if why is not None and not empty and never_fires(plan) is None:
-        faults.add(
+        faults.warn(
             "policy.never_fires",
             f"as the tables stand the policy never fires: {why.reason}",
             place_of_alias(tree, why.aliases[0]),
             hint="check the tables and the condition",
-            severity="warning",
         )
 
 
@@ -217,12 +214,11 @@ def _report_empty(
     masks = candidates.mask
     blamed = [one for one in bound.constraints if not masks(bound.concept, (one,)).any()]
     shown = " and ".join(_shown(one) for one in blamed[:1] or bound.constraints)
-    faults.add(
+    faults.warn(
         "policy.no_such_instance",
         f"no {bound.concept} in the tables has {shown}",
         _place(definitions, bound.alias, (blamed or bound.constraints)[0]),
         hint=_values_hint(instances, blamed[0]) if blamed else "each is there, but not together",
-        severity="warning",
     )
 
 
@@ -301,11 +297,7 @@ def _lookups(plan: Plan) -> Iterator[tuple[str, Side, str]]:
         for operand in (term.compared.left, term.compared.right):
             if isinstance(operand, LookedUp):
                 for value in operand.of:
-                    yield operand.function, _side(term, value), value.attribute
-
-
-def _side(term: StateTerm, value: SideValue) -> Side:
-    return term.second if value.side else term.first
+                    yield operand.function, (term.first, term.second)[value.side], value.attribute
 
 
 def _values(side: Side, attribute: str, pull: PullData) -> frozenset[str]:

@@ -8,18 +8,14 @@ readings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-
 from rapport.core.times import format_duration
+from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.compiler.scope import aliases_of
 from rapport.policy.language import situation_tree as written
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.situation_printer import print_situation_condition
 from rapport.policy.language.tree import (
     And,
-    Atomic,
     AttributeOf,
     Comparison,
     DurationCondition,
@@ -31,7 +27,7 @@ from rapport.policy.language.tree import (
     SourceSpan,
     Term,
     Within,
-    children,
+    negate,
 )
 from rapport.policy.lint.satisfiability import excluding_readings
 from rapport.policy.plan import (
@@ -79,7 +75,7 @@ def _lasting_beside_others(tree: PolicyTree, plan: Plan) -> SourceSpan | None:
     if len(meeting) < 2 or not lasting:
         return None
     for line in _lines(tree):
-        for atom in _atoms(line):
+        for atom in atoms_of_expression(line):
             if isinstance(atom, DurationCondition | SilenceCondition):
                 return atom.place
     return None
@@ -116,7 +112,7 @@ def _second_place(tree: PolicyTree, alias: str, attribute: str) -> SourceSpan | 
     places = [
         atom.place
         for line in _lines(tree)
-        for atom in _atoms(line)
+        for atom in atoms_of_expression(line)
         if isinstance(atom, Comparison)
         and any(
             isinstance(end, AttributeOf) and (end.alias, end.attribute) == (alias, attribute)
@@ -128,15 +124,6 @@ def _second_place(tree: PolicyTree, alias: str, attribute: str) -> SourceSpan | 
 
 def _lines(tree: PolicyTree) -> tuple[Expression, ...]:
     return tree.condition.parts if isinstance(tree.condition, And) else (tree.condition,)
-
-
-def _atoms(expression: Expression) -> Iterable[Atomic]:
-    match expression:
-        case Term() | Comparison() | DurationCondition() | SilenceCondition():
-            yield expression
-        case _:
-            for part in children(expression):
-                yield from _atoms(part)
 
 
 def _hint(tree: PolicyTree, when: str) -> str:
@@ -164,7 +151,7 @@ def _bound(line: Expression) -> set[str]:
     """The aliases that occur without NOT."""
     return {
         alias
-        for atom in _atoms(line)
+        for atom in atoms_of_expression(line)
         if not getattr(atom, "negated", False)
         for alias in aliases_of(atom)
     }
@@ -175,7 +162,8 @@ def _state(line: Expression, bound: set[str], tree: PolicyTree) -> written.Condi
     absent = [alias for alias in aliases_of(line) if alias not in bound]
     if not absent:
         return _converted(line)
-    inner = _converted(_opposite(line)) if len(absent) == 1 else None
+    opposite = negate(line) if len(absent) == 1 else None
+    inner = None if opposite is None else _converted(opposite)
     if inner is None:
         return None
     concept = next(one for one in tree.concepts if one.alias == absent[0])
@@ -189,19 +177,6 @@ def _state(line: Expression, bound: set[str], tree: PolicyTree) -> written.Condi
         concept.place,
         concept.alias_place,
     )
-
-
-def _opposite(line: Expression) -> Expression:
-    """The contrary of a line of negated atoms."""
-    match line:
-        case Or(parts):
-            return And(tuple(map(_opposite, parts)))
-        case And(parts):
-            return Or(tuple(map(_opposite, parts)))
-        case Term() | Comparison():
-            return msgspec.structs.replace(line, negated=not line.negated)
-        case _:
-            return line
 
 
 def _converted(expression: Expression) -> written.Condition | None:

@@ -17,17 +17,16 @@ from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.lint.satisfiability import comparisons_of, compatible
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import (
-    Absent,
     Child,
     Clause,
     LastingTerm,
     Plan,
     PolicyPlan,
-    Positive,
     Sequence,
     SilentTerm,
     StateTerm,
     TermStep,
+    signed_terms,
     state_atoms,
     streams_of_term,
     terms_of_child,
@@ -219,15 +218,13 @@ def _clause(clause: Clause, plan: Plan) -> str:
 
 
 def _child(child: Child, plan: Plan) -> str:
-    match child:
-        case Positive(term):
-            return _anonymous(plan.terms[term])
-        case Absent(term):
-            return f"not {_anonymous(plan.terms[term])}"
-        case Sequence():
-            first = f"{'not ' * child.first_negated}{_anonymous(plan.terms[child.first])}"
-            second = f"{'not ' * child.second_negated}{_anonymous(plan.terms[child.second])}"
-            return f"{first} then {second} {child.window_ms or ''}"
+    terms = [
+        f"{'not ' * negated}{_anonymous(plan.terms[number])}"
+        for number, negated in signed_terms(child)
+    ]
+    if not isinstance(child, Sequence):
+        return terms[0]
+    return f"{' then '.join(terms)} {child.window_ms or ''}"
 
 
 def _anonymous(term: TermStep) -> str:

@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rapport.policy import measures
 from rapport.policy.compiler.plan_text import predicate_text
@@ -48,6 +48,7 @@ from rapport.policy.plan import (
     StateExpression,
     StateTerm,
     TermStep,
+    signed_terms,
 )
 
 _BOOLEANS = ("true", "false")
@@ -55,8 +56,9 @@ Value = tuple[str, str]
 """An attribute of an alias."""
 Dead = Mapping[int, str]
 """Terms that never occur, by number, with the reason as a sentence."""
-_MOST_WAYS = 256
-"""Combinations of atoms examined per state; with more it counts as possible."""
+MOST_WAYS = 256
+"""Combinations of atoms examined; with more a condition counts as possible."""
+Atom = TypeVar("Atom")
 Constraints = Mapping[str, tuple[Constraint, ...]]
 
 
@@ -209,14 +211,7 @@ def dead_terms(plan: Plan) -> dict[int, str]:
 
 def needs(child: Child) -> frozenset[int]:
     """The terms that must occur for the child to hold."""
-    match child:
-        case Positive(term):
-            return frozenset((term,))
-        case Absent():
-            return frozenset()
-        case _:
-            first = () if child.first_negated else (child.first,)
-            return frozenset((*first, *(() if child.second_negated else (child.second,))))
+    return frozenset(number for number, negated in signed_terms(child) if not negated)
 
 
 def excluding_readings(plan: Plan) -> list[LintReason]:
@@ -265,27 +260,25 @@ def _measured(compared: Compared) -> tuple[Requirement, ...]:
 
 def _can_be_true(state: StateExpression) -> bool:
     """False when no last readings make it true."""
-    ways = _ways(state)
-    return ways is None or any(_is_possible(way) for way in ways)
+    return any(_is_possible(way) for way in _ways(state))
 
 
-def _ways(state: StateExpression) -> list[tuple[StateAtom, ...]] | None:
-    """The sets of atoms, one of which must be all true; None when there are too many."""
+def _ways(state: StateExpression) -> list[tuple[StateAtom, ...]]:
+    """The sets of atoms, one of which must be all true; one empty set for too many."""
     if isinstance(state, StateAtom):
         return [(state,)]
     parts = [_ways(part) for part in state.parts]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    if not isinstance(state, StateAll):
-        ways = list(chain.from_iterable(known))
-        return ways if len(ways) <= _MOST_WAYS else None
-    count = 1
-    for part in known:
-        count *= len(part)
-        if count > _MOST_WAYS:
-            return None
-    return [tuple(chain.from_iterable(choice)) for choice in product(*known)]
+    if isinstance(state, StateAll):
+        return joined_ways(parts)
+    ways = list(chain.from_iterable(parts))
+    return ways if len(ways) <= MOST_WAYS else [()]
+
+
+def joined_ways(parts: Sequence[Sequence[tuple[Atom, ...]]]) -> list[tuple[Atom, ...]]:
+    """Every choice of one way per part, as one set; one empty set for too many."""
+    if math.prod(map(len, parts)) > MOST_WAYS:
+        return [()]
+    return [tuple(chain.from_iterable(choice)) for choice in product(*parts)]
 
 
 def _is_possible(atoms: Iterable[StateAtom]) -> bool:
@@ -352,20 +345,18 @@ def lint_satisfiable(tree: PolicyTree, plan: Plan, faults: Diagnostics) -> None:
     """
     why = never_fires(plan)
     if why is not None and not _is_reported(plan, why):
-        faults.add(
+        faults.warn(
             "policy.never_fires",
             f"the policy never fires: {why.reason}",
             place_of_alias(tree, why.aliases[0]),
             hint="two lines are joined by AND; write OR between them if either is enough",
-            severity="warning",
         )
     for meant in excluding_readings(plan):
-        faults.add(
+        faults.warn(
             "policy.excluding_readings",
             meant.reason,
             place_of_alias(tree, meant.aliases[0]),
             hint="write OR between them if either is enough",
-            severity="warning",
         )
 
 
@@ -399,24 +390,22 @@ def lint_aliases(
 def _unused(tree: PolicyTree, used: frozenset[str], faults: Diagnostics) -> None:
     for concept in tree.concepts:
         if concept.alias not in used:
-            faults.add(
+            faults.warn(
                 "policy.unused_alias",
                 f"no condition speaks of {concept.alias!r}",
                 concept.alias_place,
                 hint="leave it out",
-                severity="warning",
             )
 
 
 def _contradictions(tree: PolicyTree, constraints: Constraints, faults: Diagnostics) -> None:
     for concept in tree.concepts:
         if not can_coincide(constraints.get(concept.alias, ()), ()):
-            faults.add(
+            faults.warn(
                 "policy.never_satisfied",
                 f"no {concept.concept} can have all properties of {concept.alias!r}",
                 concept.place,
                 hint="properties of one alias must all hold; use OR of two aliases instead",
-                severity="warning",
             )
 
 
@@ -456,11 +445,10 @@ def lint_repeated_actions(actions: Iterable[Action], faults: Diagnostics) -> Non
     seen: set[str] = set()
     for action in actions:
         if action.phrase in seen:
-            faults.add(
+            faults.warn(
                 "policy.repeated_action",
                 f"the action {action.phrase!r} stands twice",
                 action.place,
                 hint="leave one out",
-                severity="warning",
             )
         seen.add(action.phrase)

@@ -9,7 +9,6 @@ times of day some time of a clock. What is not understood counts as possible.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import product
 from typing import NamedTuple
 
 import msgspec
@@ -20,17 +19,12 @@ from rapport.policy.language.situation_printer import print_situation_condition
 from rapport.policy.language.situation_tree import (
     Aggregate,
     AndOf,
-    Between,
     Lasting,
     Not,
-    OneOf,
     OrOf,
     Quantified,
-    RelationshipAtom,
     Silence,
     SituationTree,
-    TimeOfDay,
-    ValueComparison,
     nodes_of,
     tree_nodes,
 )
@@ -46,12 +40,15 @@ from rapport.policy.language.tree import (
 )
 from rapport.policy.lint.clock_times import WindowLiteral, can_be_shown
 from rapport.policy.lint.satisfiability import (
+    MOST_WAYS,
     Requirement,
     can_coincide,
     compatible,
+    joined_ways,
     lint_repeated_actions,
     negation_of,
 )
+from rapport.policy.lint.times import warn_short_silence
 from rapport.policy.ontology import Ontology, PushSource, resolve_kind
 from rapport.policy.situation_plan import (
     AggregateValue,
@@ -70,9 +67,6 @@ from rapport.policy.situation_plan import (
     Value,
     counted_aliases,
 )
-
-_MOST_WAYS = 256
-"""Ways that are examined; with more of them a condition counts as possible."""
 
 
 class _Literal(NamedTuple):
@@ -107,12 +101,11 @@ def lint_guard(tree: PolicyTree, guard: Condition, ontology: Ontology, faults: D
     _lint_periods(tree.concepts, nodes, ontology, faults)
     _lint_last_for(nodes, faults)
     if is_impossible(guard):
-        faults.add(
+        faults.warn(
             "policy.never_fires",
             "the policy never fires: what 'while' says is never true",
             first_place(tree.guard),
             hint="two lines are joined by AND; write OR between them if either is enough",
-            severity="warning",
         )
 
 
@@ -160,39 +153,35 @@ def _literal_follows(literal: _Literal, way: _Way) -> bool:
 def _lint_truth(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -> None:
     place = first_place(tree.situation)
     if is_impossible(plan.situation):
-        faults.add(
+        faults.warn(
             "policy.never_fires",
             "the situation is never true: its conditions exclude each other",
             place,
             hint="two lines are joined by AND; write OR between them if either is enough",
-            severity="warning",
         )
     elif is_impossible(Negation(plan.situation)):
-        faults.add(
+        faults.warn(
             "policy.always_true",
             "the situation is true of everything that is known",
             place,
             hint="write AND between its parts if all of them must hold",
-            severity="warning",
         )
     if plan.cleared_by is None or tree.cleared_by is None:
         return
     cleared = first_place(tree.cleared_by)
     if is_impossible(plan.cleared_by):
-        faults.add(
+        faults.warn(
             "policy.never_cleared",
             "what clears the situation is never true: its conditions exclude each other",
             cleared,
             hint="two lines are joined by AND; write OR between them if either is enough",
-            severity="warning",
         )
     elif is_implied(plan.situation, plan.cleared_by):
-        faults.add(
+        faults.warn(
             "policy.never_cleared",
             "where this is true the situation is true as well, so it never ends",
             cleared,
             hint="say what is true when it is over, such as a value on the other side of the limit",
-            severity="warning",
         )
 
 
@@ -204,9 +193,9 @@ def _ways(condition: Condition, holds: bool) -> list[_Way]:
         case AllOf(parts) | AnyPart(parts):
             inner = [_ways(part, holds) for part in parts]
             if isinstance(condition, AllOf) == holds:
-                return _together(inner)
+                return joined_ways(inner)
             found = [way for ways in inner for way in ways]
-            return found if len(found) <= _MOST_WAYS else [()]
+            return found if len(found) <= MOST_WAYS else [()]
         case Sustained(part):
             # What lasts is true now; of what does not last nothing is known now.
             return _ways(part, True) if holds else [()]
@@ -216,15 +205,6 @@ def _ways(condition: Condition, holds: bool) -> list[_Way]:
             return [()] if is_true == holds else []
         case _:
             return [(_Literal(condition, holds),)]
-
-
-def _together(inner: list[list[_Way]]) -> list[_Way]:
-    number = 1
-    for ways in inner:
-        number *= len(ways)
-    if number > _MOST_WAYS:
-        return [()]
-    return [tuple(literal for way in chosen for literal in way) for chosen in product(*inner)]
 
 
 def _is_possible(way: _Way) -> bool:
@@ -282,12 +262,11 @@ def _lint_properties(
             places.setdefault(node.alias, node.place)
     for bound in aliases:
         if not can_coincide(bound.constraints, ()):
-            faults.add(
+            faults.warn(
                 "policy.never_satisfied",
                 f"no {bound.concept} can have all properties of {bound.alias!r}",
                 places.get(bound.alias),
                 hint="properties of one alias must all hold; use 'is one of' in the situation",
-                severity="warning",
             )
 
 
@@ -304,7 +283,7 @@ def _lint_periods(
                     _lint_window(node, source, faults)
             case Silence(attribute, alias):
                 for source in _sources(ontology, concepts[alias], attribute):
-                    _lint_silence(node, source, faults)
+                    warn_short_silence(node.duration_ms, source, node.place, faults)
             case _:
                 pass
 
@@ -326,25 +305,11 @@ def _lint_window(value: Aggregate, source: PushSource, faults: Diagnostics) -> N
         return
     window, period = format_duration(value.window_ms), format_duration(source.period_ms)
     readings = "a reading" if least == 1 else f"{least} readings"
-    faults.add(
+    faults.warn(
         "policy.window_shorter_than_period",
         f"{window} need not hold {readings} of {source.name!r}, whose period is {period}",
         value.place,
         hint=f"take at least the last {format_duration(needed)}",
-        severity="warning",
-    )
-
-
-def _lint_silence(silence: Silence, source: PushSource, faults: Diagnostics) -> None:
-    if source.period_ms < silence.duration_ms:
-        return
-    duration, period = format_duration(silence.duration_ms), format_duration(source.period_ms)
-    faults.add(
-        "policy.window_shorter_than_period",
-        f"a silence of {duration} is usual for {source.name!r}, whose period is {period}",
-        silence.place,
-        hint=f"wait longer than {period}",
-        severity="warning",
     )
 
 
@@ -389,16 +354,7 @@ def _places(condition: WrittenCondition) -> Iterator[SourceSpan]:
                 yield from _places(part)
         case Not(part):
             yield from _places(part)
-        case (
-            RelationshipAtom()
-            | ValueComparison()
-            | Between()
-            | OneOf()
-            | Silence()
-            | TimeOfDay()
-            | Quantified()
-            | Lasting()
-        ):
+        case _:
             yield condition.place
 
 

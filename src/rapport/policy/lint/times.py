@@ -18,8 +18,6 @@ from rapport.policy.language.tree import (
 from rapport.policy.lint.satisfiability import needs
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import (
-    Absent,
-    Child,
     CorrelationTerm,
     LastingTerm,
     Plan,
@@ -27,6 +25,7 @@ from rapport.policy.plan import (
     Side,
     SilentTerm,
     TermStep,
+    signed_terms,
     streams_of_term,
 )
 
@@ -57,30 +56,35 @@ def lint_periods(
         if not windows or source.period_ms <= min(windows):
             continue
         window, period = format_duration(min(windows)), format_duration(source.period_ms)
-        faults.add(
+        faults.warn(
             "policy.window_shorter_than_period",
             f"the window of {window} is shorter than the period of {name!r}, {period}",
             place,
             hint=f"{name} need not report within it; widen the window to at least {period}",
-            severity="warning",
         )
 
 
 def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Diagnostics) -> None:
     """Warns when a silence is shorter than the period of its source."""
     for term in (term for term in plan.terms if isinstance(term, SilentTerm)):
-        place = _place_of(term, atoms)
-        for name, source in ontology.sources.items():
-            if not source.streams & set(term.streams) or source.period_ms < term.duration_ms:
-                continue
-            silence, period = format_duration(term.duration_ms), format_duration(source.period_ms)
-            faults.add(
-                "policy.window_shorter_than_period",
-                f"a silence of {silence} is usual for {name!r}, whose period is {period}",
-                place,
-                hint=f"wait longer than {period}",
-                severity="warning",
-            )
+        for source in ontology.sources.values():
+            if source.streams & set(term.streams):
+                warn_short_silence(term.duration_ms, source, _place_of(term, atoms), faults)
+
+
+def warn_short_silence(
+    duration_ms: int, source: PushSource, place: SourceSpan | None, faults: Diagnostics
+) -> None:
+    """Warns unless the silence is longer than the period of the source."""
+    if source.period_ms < duration_ms:
+        return
+    silence, period = format_duration(duration_ms), format_duration(source.period_ms)
+    faults.warn(
+        "policy.window_shorter_than_period",
+        f"a silence of {silence} is usual for {source.name!r}, whose period is {period}",
+        place,
+        hint=f"wait longer than {period}",
+    )
 
 
 def lint_following_silence(plan: Plan, atoms: Atoms, faults: Diagnostics) -> None:
@@ -98,12 +102,11 @@ def lint_following_silence(plan: Plan, atoms: Atoms, faults: Diagnostics) -> Non
                 continue
             if second.duration_ms >= window:
                 silence, shown = format_duration(second.duration_ms), format_duration(window)
-                faults.add(
+                faults.warn(
                     "policy.never_follows",
                     f"a silence of {silence} never follows within {shown}",
                     _place_of(second, atoms),
                     hint=f"give it more time: ... for {silence} within TIME, longer than {silence}",
-                    severity="warning",
                 )
 
 
@@ -114,17 +117,19 @@ def lint_meeting(
     reported: set[str] = set()
     for window, streams in _meetings(plan):
         for stream in sorted(streams - reported):
-            period = min((one.period_ms for one in _sources_of(ontology, stream)), default=0)
+            period = min(
+                (one.period_ms for one in ontology.sources.values() if stream in one.streams),
+                default=0,
+            )
             if period <= window:
                 continue
             reported.add(stream)
             shown, promised = format_duration(window), format_duration(period)
-            faults.add(
+            faults.warn(
                 "policy.window_shorter_than_period",
                 f"two readings must come within {shown}, but {stream} comes only every {promised}",
                 place,
                 hint=f"widen the window to at least {promised}",
-                severity="warning",
             )
 
 
@@ -139,23 +144,21 @@ def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Diagnosti
             if not source.streams & streams:
                 continue
             if source.period_ms > term.duration_ms:
-                faults.add(
+                faults.warn(
                     "policy.for_shorter_than_period",
                     f"one reading decides what must last {lasting}: the next of {source.name!r} "
                     f"comes after up to {format_duration(source.period_ms)}",
                     place,
                     hint=f"let it last longer than {format_duration(source.period_ms)}",
-                    severity="warning",
                 )
             if 0 < source.stale_after_ms < term.duration_ms and _may_turn_stale(source):
                 stale = format_duration(source.stale_after_ms)
-                faults.add(
+                faults.warn(
                     "policy.for_longer_than_known",
                     f"what must last {lasting} is unknown {stale} after a reading of "
                     f"{source.name!r}, and then it does not last",
                     place,
                     hint=f"give the source a period of at most {stale}, or a longer stale_after",
-                    severity="warning",
                 )
 
 
@@ -183,10 +186,6 @@ def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> SourceSpan | None
 def _may_turn_stale(source: PushSource) -> bool:
     """Whether the source may be silent for longer than its values are valid."""
     return not 0 < source.period_ms <= source.stale_after_ms
-
-
-def _sources_of(ontology: Ontology, stream: str) -> list[PushSource]:
-    return [source for source in ontology.sources.values() if stream in source.streams]
 
 
 def _meetings(plan: Plan) -> Iterator[tuple[int, frozenset[str]]]:
@@ -224,15 +223,5 @@ def _waits(plan: Plan) -> Iterator[tuple[str, int]]:
         for child in clause.children:
             own = child.window_ms if isinstance(child, Sequence) else None
             wait = around if own is None else own
-            yield from ((stream, wait) for stream in plan.streams_of(_absent(child)))
-
-
-def _absent(child: Child) -> list[int]:
-    match child:
-        case Absent(term):
-            return [term]
-        case Sequence():
-            sides = ((child.first, child.first_negated), (child.second, child.second_negated))
-            return [number for number, negated in sides if negated]
-        case _:
-            return []
+            absent = [number for number, negated in signed_terms(child) if negated]
+            yield from ((stream, wait) for stream in plan.streams_of(absent))

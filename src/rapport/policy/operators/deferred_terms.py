@@ -386,7 +386,7 @@ def deferred_term(
     shared: SharedCache,
 ) -> DeferredTerm:
     """Defers a term; `empty`: the columns of its occurrences."""
-    side = term.first if term.first.stream is not None else term.second
+    side = term.first if isinstance(term, ReadingTerm) else term.event_side
     id_filter, reader = id_filters.of(side), streams.of(side.stream or "")
     query = queries.query(term, id_filter) if isinstance(term, QueryTerm) else None
     key: Hashable = query or (term.compared, side.attribute, id_filter)

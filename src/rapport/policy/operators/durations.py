@@ -33,7 +33,7 @@ from rapport.policy.operators.timeline import (
     TrueRows,
     find_runs,
 )
-from rapport.policy.plan import LastingTerm, Side, streams_of_term
+from rapport.policy.plan import LastingTerm, streams_of_term
 
 
 class DurationStep:
@@ -54,7 +54,9 @@ class DurationStep:
         self._term, self._identities = term, identities
         self._duration = term.duration_ms
         self._truth = StateTruth(term, identities, pull)
-        self._id_filters = tuple(_id_filter(side, identities) for side in (term.first, term.second))
+        self._id_filters = tuple(
+            IdentityFilter(side, identities[side.concept]) for side in (term.first, term.second)
+        )
         self._timed = sorted({end.place for end in self._truth.ends})
         self._paired = len(self._timed) == 2
         own = [one for one in sources.values() if one.streams & streams_of_term(term)]
@@ -228,10 +230,6 @@ class DurationStep:
         if self._blurs:
             found["uncertainty"] = started.blur
         return found
-
-
-def _id_filter(side: Side, identities: Mapping[str, Identities]) -> IdentityFilter:
-    return IdentityFilter(side, identities[side.concept])
 
 
 def _some(started: IntervalRows, chosen: Mask) -> IntervalRows:

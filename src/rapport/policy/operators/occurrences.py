@@ -15,6 +15,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec.structs import replace
 
 from rapport.policy import measures, relations
 from rapport.policy.operators.base import PullData
@@ -339,11 +340,8 @@ def facts_of_tables(
 def unnamed_facts(term: ConstraintTerm) -> tuple[ConstraintTerm, bool]:
     """Everything the facts depend on: the term without alias names, and whether both aliases are
     one."""
-    first, second = (
-        Side("", side.concept, side.attribute, side.constraints, side.stream)
-        for side in (term.first, term.second)
-    )
-    blank = ConstraintTerm(first, second, term.function, term.parameter, term.compared)
+    first, second = (replace(side, alias="") for side in (term.first, term.second))
+    blank = replace(term, first=first, second=second)
     return blank, term.first.alias == term.second.alias
 
 
@@ -408,7 +406,7 @@ class QueryTerms:
         """Queries a term with every batch; `id_filter` filters its events."""
         query = self.query(term, id_filter)
         query.lookup.add_filter(id_filter)
-        self._by_stream.setdefault(_event_side(term).stream or "", []).append((number, query))
+        self._by_stream.setdefault(term.event_side.stream or "", []).append((number, query))
 
     def query(self, term: QueryTerm, id_filter: IdentityFilter) -> TermQuery:
         """The query of a term."""
@@ -453,24 +451,13 @@ def _any_allows(id_filters: Iterable[ReferenceType[IdentityFilter]], codes: Code
     return np.asarray(np.logical_or.reduce(allowed)[codes])
 
 
-def _event_side(term: QueryTerm) -> Side:
-    return term.first if term.first.stream is not None else term.second
-
-
 def _without_filters(term: QueryTerm) -> QueryTerm:
-    """The term without the filters of its events."""
+    """The term without names and without the filters of its events."""
     first, second = (
-        _any_identity(side) if side.stream else _unnamed(side) for side in (term.first, term.second)
+        replace(side, alias="", constraints=() if side.stream else side.constraints)
+        for side in (term.first, term.second)
     )
-    return QueryTerm(first, second, term.function, term.parameter, term.compared)
-
-
-def _any_identity(side: Side) -> Side:
-    return Side("", side.concept, side.attribute, (), side.stream)
-
-
-def _unnamed(side: Side) -> Side:
-    return Side("", side.concept, side.attribute, side.constraints, None)
+    return replace(term, first=first, second=second)
 
 
 class StreamOccurrences(NamedTuple):

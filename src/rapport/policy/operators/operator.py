@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count as numbers
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -247,32 +247,37 @@ SavedIdentities = Mapping[str, Sequence[str]]
 """By concept the identities with the codes 0, 1, 2, ..."""
 
 
+class OperatorContext(NamedTuple):
+    """Everything operators of a runner are created with."""
+
+    pull: PullData
+    silence: SourceSilence | None
+    sources: Mapping[str, PushSource]
+    counts: SuppressionFilter | None = None
+    """Which detections suppressed by `at most once per` are counted; None: all."""
+    shared: SharedCache | None = None
+    """The shared cache; None: not shared."""
+
+
 def make_operator(
-    plan: Plan,
-    pull: PullData,
-    silence: SourceSilence | None = None,
-    *,
-    sources: Mapping[str, PushSource] | None = None,
-    began: int | None = None,
+    plan: Plan, pull: PullData, *, sources: Mapping[str, PushSource] | None = None
 ) -> PlanOperator:
     """An operator for the plan that looks up instances in `pull`; raises Unsupported with all
-    reasons.
-
-    Args:
-        silence: must have taken the same readings before the operator processes them; without it no
-            absence is in doubt.
-        sources: those of the site; how far their clocks may be wrong and when their last value is
-            stale matters.
-        began: the policy's start, from which silence is counted; None: the first reading.
+    reasons. Without knowledge of silence no absence is in doubt.
     """
     if plan.guard is not None:
         raise Unsupported(
             f"'while' of policy {plan.policy!r}", "this runner", hint="run it in a node or replay"
         )
+    refuse_unsupported(plan)
+    return PlanOperator(plan, OperatorContext(pull, None, sources or {}), None)
+
+
+def refuse_unsupported(plan: Plan) -> None:
+    """Raises Unsupported with all reasons for a plan that operators cannot execute."""
     reasons = check_supported(plan)
     if reasons:
         raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
-    return PlanOperator(plan, pull, silence, sources or {}, began)
 
 
 class PlanOperator:
@@ -285,31 +290,31 @@ class PlanOperator:
     def __init__(
         self,
         plan: Plan,
-        pull: PullData,
-        silence: SourceSilence | None,
-        sources: Mapping[str, PushSource],
+        context: OperatorContext,
         began: int | None,
         *,
         members: FamilyMembers | None = None,
         version: str = "",
-        counts: SuppressionFilter | None = None,
-        shared: SharedCache | None = None,
         saved: SavedIdentities | None = None,
         guard: GuardMaker | None = None,
     ) -> None:
-        """`members`: the family, of which `plan` is the least restrictive; `version`: identifies
-        its state, default the plan's; `counts`: which suppressed detections are counted, default
-        all; `shared`: the cache shared with other operators; `saved`: `saved_identities` of the
-        state to restore; `guard`: makes that of the plan."""
+        """`began`: the policy's start, from which silence is counted, default the first reading;
+        `members`: the family, of which `plan` is the least restrictive; `version`: identifies its
+        state, default the plan's; `saved`: `saved_identities` of the state to restore; `guard`:
+        makes that of the plan."""
         self.plan, self._members = plan, members
         self._version = version or plan.version()
         self._shape: PlanShape = plan_shape(plan)
         varying = None if members is None else members.varying
         positive = positive_terms(self._shape)
-        self._shared = shared = shared or SharedCache()
-        self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
+        self._shared = shared = context.shared or SharedCache()
+        self._window = Window(
+            plan, positive, context.pull, context.sources, began, varying, shared, saved
+        )
         self._activations = Activations(self._window, shared)
-        self._report = DetectionReport(plan, self._shape, self._window, silence, members, counts)
+        self._report = DetectionReport(
+            plan, self._shape, self._window, context.silence, members, context.counts
+        )
         self._pending = PendingMatches(
             self._window, self._shape, self._activations, members, shared, self._report.take
         )

@@ -27,6 +27,7 @@ from rapport.policy.plan import (
     SilentTerm,
     StateTerm,
     state_terms,
+    terms_of_child,
 )
 
 _MOST_CHOICES = 2_000
@@ -241,15 +242,14 @@ def _choices(clauses: tuple[ClauseShape, ...]) -> list[frozenset[Part]]:
 
 def longest_window_ms(plan: Plan) -> int:
     """The largest window of the policy, its clauses and its sequences."""
+    return max(_windows(plan))
+
+
+def _windows(plan: Plan) -> list[int]:
     own = [clause.window_ms for clause in plan.clauses]
-    own += [
-        child.window_ms
-        for clause in plan.clauses
-        for child in clause.children
-        if isinstance(child, Sequence)
-    ]
+    own += [child.window_ms for child in plan.children() if isinstance(child, Sequence)]
     own += [term.window_ms for term in plan.terms if isinstance(term, CorrelationTerm)]
-    return max([plan.window_ms, *(window for window in own if window is not None)])
+    return [plan.window_ms, *(window for window in own if window is not None)]
 
 
 def pair_window_ms(plan: Plan, term: CorrelationTerm) -> int:
@@ -280,7 +280,7 @@ def memory_ms(plan: Plan, uncertainty_ms: int, *, mixed: bool) -> int:
     waits one longer. Clock uncertainty adds to both.
     """
     windows = 2 if mixed else 1
-    if any(isinstance(child, Sequence) for clause in plan.clauses for child in clause.children):
+    if any(isinstance(child, Sequence) for child in plan.children()):
         windows = 6
     return windows * longest_window_ms(plan) + 4 * uncertainty_ms
 
@@ -289,13 +289,12 @@ def looks_ahead_only(plan: Plan, *, mixed: bool) -> bool:
     """Whether a match never queries absence before its last event (rule 4), so that everything
     before all open matches and the watermark can be dropped. False if a followed-by has one NOT
     side, a clause is mixed, or occurrences arise by time alone."""
-    children = [child for clause in plan.clauses for child in clause.children]
     return not (
         mixed
         or any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
         or any(
             isinstance(child, Sequence) and child.first_negated != child.second_negated
-            for child in children
+            for child in plan.children()
         )
     )
 
@@ -315,13 +314,11 @@ def check_supported(plan: Plan) -> list[str]:
 
 
 def _bad_sequences(plan: Plan) -> Iterator[str]:
-    for clause in plan.clauses:
-        for child in clause.children:
-            if isinstance(child, Sequence):
-                for number in (child.first, child.second):
-                    if isinstance(plan.terms[number], ConstraintTerm):
-                        name = plan.terms[number].function
-                        yield f"{name!r} has no event, so nothing can be followed by it"
+    for child in plan.children():
+        for number in terms_of_child(child) if isinstance(child, Sequence) else ():
+            if isinstance(plan.terms[number], ConstraintTerm):
+                name = plan.terms[number].function
+                yield f"{name!r} has no event, so nothing can be followed by it"
 
 
 def _bad_terms(plan: Plan) -> Iterator[str]:
@@ -350,17 +347,6 @@ def _bad_functions(term: StateTerm) -> Iterator[str]:
                 measures.get(operand.function)
     except RapportError as error:
         yield error.message
-
-
-def _windows(plan: Plan) -> Iterator[int]:
-    yield plan.window_ms
-    for clause in plan.clauses:
-        sequences = [child for child in clause.children if isinstance(child, Sequence)]
-        own = [clause.window_ms, *(child.window_ms for child in sequences)]
-        yield from (window for window in own if window is not None)
-    for term in plan.terms:
-        if isinstance(term, CorrelationTerm) and term.window_ms is not None:
-            yield term.window_ms
 
 
 def looked_up(plan: Plan) -> frozenset[str]:

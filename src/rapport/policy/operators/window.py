@@ -263,11 +263,10 @@ def _each(tables: Mapping[str, Columns], by: int) -> dict[str, Columns]:
 
 def _columns(columns: Columns, by: int) -> Columns:
     names = [name for name in columns if name.startswith(("event", "other"))]
-    return columns | {name: _grown(columns[name], by) for name in names}
-
-
-def _grown(column: Array, by: int) -> Array:
-    return np.where(column >= 0, column + by, column)
+    shifted = {
+        name: np.where(columns[name] >= 0, columns[name] + by, columns[name]) for name in names
+    }
+    return columns | shifted
 
 
 def _used(pairs: list[Any], by: int) -> list[Any]:
@@ -369,21 +368,21 @@ class Window:
                     self._shared,
                 )
             case QueryTerm():
-                self.occurrences[number] = self._empty(number)
-                if number in positive:
-                    self._put_table(number, term, self._empty(number))
-                side = term.first if term.first.stream is not None else term.second
-                self._queries.add(number, term, self._id_filters.of(side))
+                self._add_table(number, term, positive)
+                self._queries.add(number, term, self._id_filters.of(term.event_side))
             case ReadingTerm():
-                self.occurrences[number] = self._empty(number)
-                if number in positive:
-                    self._put_table(number, term, self._empty(number))
+                self._add_table(number, term, positive)
                 id_filter = self._id_filters.of(term.first)
                 evaluated = term.compared if is_of_tables_alone(term) else predicate
                 key = (evaluated, term.first.attribute, id_filter)
                 self._readings[number] = (term.first.stream or "", key, id_filter)
             case ConstraintTerm():
                 self._fill_constraint(number, term)
+
+    def _add_table(self, number: int, term: TermStep, positive: frozenset[int]) -> None:
+        self.occurrences[number] = self._empty(number)
+        if number in positive:
+            self._put_table(number, term, self._empty(number))
 
     def _around(self, term: TermStep) -> Hashable:
         """Everything the rows of a term depend on besides the term and its events."""

@@ -8,8 +8,17 @@ separately with bounded memory, so the cost depends on the span that is read.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.detection import Detection, Undecided
+from rapport.core.errors import Problem
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, HISTORY, Corrections
 from rapport.policy.ontology import Ontology, PushSource
@@ -341,6 +351,29 @@ class HistoryRunner:
         for run in self.runs:
             run.advance(watermark)
 
+    async def run(
+        self,
+        pages: Callable[[], AsyncIterator[list[StoredEvent]]],
+        *,
+        is_whole: bool,
+        until_ms: int,
+        take: Callable[[list[StoredEvent]], None],
+    ) -> None:
+        """Surveys all pages, then runs the plans over them and advances time; `take` gets each page
+        of the run.
+        """
+        async for page in pages():
+            await asyncio.to_thread(self.survey, page)
+        self.begin(is_whole=is_whole)
+        async for page in pages():
+            take(page)
+            await asyncio.to_thread(self.feed, page)
+        await asyncio.to_thread(self.advance, until_ms)
+
+    def problems(self) -> list[Problem]:
+        """Why plans stopped."""
+        return [each for run in self.runs for each in run.runner.failed().values()]
+
     def close(self) -> None:
         """Removes the sorted files."""
         self._behind.close()
@@ -425,3 +458,13 @@ def _reached(readings: pa.RecordBatch, batch: Sequence[StoredEvent]) -> int:
         times.tolist(), readings.column("id").to_pylist(), strict=True
     )
     return max(min(time, ahead.get(id, time)) for time, id in rows)
+
+
+def used_times(page: Sequence[StoredEvent], ontology: Ontology, skew_ms: int) -> list[int]:
+    """Times of the readings, without those too far ahead of their arrival, as live."""
+    streams = ontology.streams()
+    return [
+        one.event.time
+        for one in page
+        if one.event.type in streams and one.event.time <= one.received + skew_ms
+    ]

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 
-from rapport.channel.channel import Channels
+from rapport.channel.channel import Channels, pages_of
 from rapport.channel.event_lookup import BACKWARDS_MS, oldest, position_before
 from rapport.core.detection import (
     DETECTED,
@@ -57,7 +57,7 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
 from rapport.policy.readings import split_events
-from rapport.policy.replay.history_runner import HistoryRunner, PlanSpan
+from rapport.policy.replay.history_runner import HistoryRunner, PlanSpan, used_times
 from rapport.policy.replay.replay import CauseCollector, ReplayResult, TimeExtent
 from rapport.policy.table_history import (
     PullByTime,
@@ -150,20 +150,23 @@ class LogReplay:
     async def _run(
         self, history: HistoryRunner, reach: NeededRange, progress: Callable[[int], None] | None
     ) -> ReplayResult:
-        async for page in self._pages():
-            await asyncio.to_thread(history.survey, page)
         first = await oldest(self._events)
-        history.begin(is_whole=self._range[0] == 0 and (first is None or first.position == 1))
-        extent, events = TimeExtent(), 0
-        async for page in self._pages():
-            await asyncio.to_thread(history.feed, page)
-            times = _used_times(page, self._ontology, self._skew_ms)
-            since = _LONG_AGO if self._since is None else self._since
-            events += extent.note([time for time in times if since <= time < self._until])
+        extent = TimeExtent()
+        since = _LONG_AGO if self._since is None else self._since
+
+        def take(page: list[StoredEvent]) -> None:
+            times = used_times(page, self._ontology, self._skew_ms)
+            extent.note([time for time in times if since <= time < self._until])
             if progress is not None:
-                progress(events)
-        await asyncio.to_thread(history.advance, reach.end + 1)
-        return self._result(history, extent, events)
+                progress(extent.count)
+
+        await history.run(
+            self._pages,
+            is_whole=self._range[0] == 0 and (first is None or first.position == 1),
+            until_ms=reach.end + 1,
+            take=take,
+        )
+        return self._result(history, extent)
 
     async def _pull_by_time(
         self, plans: Sequence[Plan], reach: NeededRange
@@ -182,7 +185,7 @@ class LogReplay:
         """The readings named as causes; reads the range once more."""
         return await _collect_causes(self._pages(), causes, self._ontology)
 
-    def _result(self, history: HistoryRunner, extent: TimeExtent, events: int) -> ReplayResult:
+    def _result(self, history: HistoryRunner, extent: TimeExtent) -> ReplayResult:
         found = [one for run in history.runs for one in run.found if one.time < self._until]
         undecided = [one for run in history.runs for one in run.undecided if one.time < self._until]
         suppressed: dict[str, int] = {}
@@ -195,8 +198,8 @@ class LogReplay:
         return ReplayResult(
             detections=sorted(found, key=detection_order),
             late=[],
-            problems=[each for run in history.runs for each in run.runner.failed().values()],
-            events=events,
+            problems=history.problems(),
+            events=extent.count,
             undecided=unique_undecided(undecided),
             suppressed=suppressed,
             first=extent.first,
@@ -233,21 +236,9 @@ class LogReplay:
                     through = max(through, _released_through(stored, reach))
         return through
 
-    async def _pages(self) -> AsyncIterator[list[StoredEvent]]:
-        position, end = self._range
-        while position < end and (page := await self._events.read_after(position, limit=_PAGE)):
-            position = page[-1].position
-            yield [stored for stored in page if stored.position <= end]
-
-
-def _used_times(page: Sequence[StoredEvent], ontology: Ontology, skew_ms: int) -> list[int]:
-    """Times of the readings, without those too far ahead of their arrival, as live."""
-    streams = ontology.streams()
-    return [
-        one.event.time
-        for one in page
-        if one.event.type in streams and one.event.time <= one.received + skew_ms
-    ]
+    def _pages(self) -> AsyncIterator[list[StoredEvent]]:
+        first, last = self._range
+        return pages_of(self._events, first, limit=last - first, last=last)
 
 
 async def _collect_causes(
@@ -322,18 +313,18 @@ class LiveReplay:
         )
         await reading.restore(0, None, 0, 0)
         await reading.apply_due()
-        span, events = TimeExtent(), 0
+        span = TimeExtent()
         async for page in self._pages():
             await reading.take(page, self._ontology, self._skew_ms)
-            events += span.note(_used_times(page, self._ontology, self._skew_ms))
+            span.note(used_times(page, self._ontology, self._skew_ms))
             if progress is not None:
-                progress(events)
+                progress(span.count)
         await self._note_differences(output)
         return ReplayResult(
             detections=sorted(output.detections, key=detection_order),
             late=output.late,
             problems=list(running.runner.failed().values()),
-            events=events,
+            events=span.count,
             undecided=unique_undecided(output.undecided),
             suppressed=running.runner.suppressed(),
             first=span.first,

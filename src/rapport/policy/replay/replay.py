@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import math
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -340,6 +341,8 @@ class TimeExtent:
     def __init__(self) -> None:
         self.first: int | None = None
         self.last: int | None = None
+        self.count = 0
+        """Number of times given to `note`."""
 
     def watch(self, readings: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Passes readings through and notes their times."""
@@ -348,13 +351,12 @@ class TimeExtent:
             self.note([int(times.min()), int(times.max())])
             yield rows
 
-    def note(self, times: Sequence[int]) -> int:
-        """Adds times; returns their number."""
+    def note(self, times: Sequence[int]) -> None:
         if times:
             first, last = min(times), max(times)
             self.first = first if self.first is None else min(first, self.first)
             self.last = last if self.last is None else max(last, self.last)
-        return len(times)
+            self.count += len(times)
 
 
 class _LocalReplay:
@@ -549,35 +551,8 @@ def compare_plans(
     Detections are the same when time and bindings are, situations when they overlap: a lower limit
     begins earlier, and finds nothing less.
     """
-    if isinstance(site, SituationPlan) or isinstance(changed, SituationPlan):
-        return _compare_lasting(site, changed, list(found))
-    ours: dict[tuple[object, ...], Detection] = {}
-    theirs: dict[tuple[object, ...], Detection] = {}
-    for one in found:
-        if one.policy == site.policy:
-            ours.setdefault(_situation_key(one), one)
-        elif one.policy == changed.policy:
-            named = msgspec.structs.replace(one, policy=site.policy)
-            theirs.setdefault(_situation_key(one), named)
-    differences = [ReplayDifference("site", one) for key, one in ours.items() if key not in theirs]
-    differences += [
-        ReplayDifference("changed", one) for key, one in theirs.items() if key not in ours
-    ]
-    differences.sort(key=lambda one: (detection_order(one.detection), one.found_by))
-    return ReplayComparison(
-        policy=site.policy, both=len(ours.keys() & theirs.keys()), differences=differences
-    )
-
-
-def situation_id(one: Detection) -> tuple[tuple[tuple[str, str], ...], int]:
-    """The instances and the beginning, of the beginning or the end of a situation."""
-    return tuple(sorted(one.bindings.items())), one.time if one.began is None else one.began
-
-
-def _compare_lasting(
-    site: PolicyPlan, changed: PolicyPlan, found: Sequence[Detection]
-) -> ReplayComparison:
-    ours, theirs = _lasting(site, found), _lasting(changed, found)
+    told = list(found)
+    ours, theirs = _lasting(site, told), _lasting(changed, told)
     only_ours = _without_overlap(ours, theirs)
     only_theirs = [
         msgspec.structs.replace(one, policy=site.policy) for one in _without_overlap(theirs, ours)
@@ -590,6 +565,11 @@ def _compare_lasting(
     )
 
 
+def situation_id(one: Detection) -> tuple[tuple[tuple[str, str], ...], int]:
+    """The instances and the beginning, of the beginning or the end of a situation."""
+    return tuple(sorted(one.bindings.items())), one.time if one.began is None else one.began
+
+
 class _Lasting(NamedTuple):
     """A situation from its beginning to its end, infinite while it is open; a detection is over at
     once.
@@ -600,28 +580,33 @@ class _Lasting(NamedTuple):
 
 
 def _lasting(plan: PolicyPlan, found: Iterable[Detection]) -> list[_Lasting]:
-    told = [one for one in found if one.policy == plan.policy]
+    """The findings of a plan in order, equal ones once."""
+    begins: dict[tuple[object, ...], Detection] = {}
+    ends: dict[tuple[object, ...], int] = {}
+    for one in found:
+        if one.policy == plan.policy and one.began is None:
+            begins.setdefault(situation_id(one), one)
+        elif one.policy == plan.policy:
+            ends[situation_id(one)] = one.time
     if not isinstance(plan, SituationPlan):
-        return [_Lasting(one, one.time) for one in told]
-    ends = {situation_id(one): one.time for one in told if one.began is not None}
-    return [
-        _Lasting(one, ends.get(situation_id(one), math.inf)) for one in told if one.began is None
-    ]
+        return [_Lasting(one, one.time) for one in begins.values()]
+    return [_Lasting(one, ends.get(key, math.inf)) for key, one in begins.items()]
 
 
 def _without_overlap(some: Iterable[_Lasting], others: Iterable[_Lasting]) -> list[Detection]:
-    """The beginnings of those that none of the others with the same bindings overlaps."""
-    by_bindings: dict[tuple[tuple[str, str], ...], list[_Lasting]] = {}
+    """The beginnings of those that none of the others with the same bindings overlaps. The findings
+    of one plan about the same things do not overlap each other.
+    """
+    rows: dict[tuple[tuple[str, str], ...], list[_Lasting]] = {}
     for other in others:
-        by_bindings.setdefault(situation_id(other.begin)[0], []).append(other)
-    return [
-        one.begin
-        for one in some
-        if not any(
-            one.begin.time <= other.end and other.begin.time <= one.end
-            for other in by_bindings.get(situation_id(one.begin)[0], ())
-        )
-    ]
+        rows.setdefault(situation_id(other.begin)[0], []).append(other)
+
+    def is_met(one: _Lasting) -> bool:
+        row = rows.get(situation_id(one.begin)[0], [])
+        begun = bisect_right(row, one.end, key=lambda other: other.begin.time)
+        return begun > 0 and row[begun - 1].end >= one.begin.time
+
+    return [one.begin for one in some if not is_met(one)]
 
 
 def difference_lines(differences: Sequence[ReplayDifference]) -> bytes:
@@ -637,7 +622,3 @@ def difference_lines(differences: Sequence[ReplayDifference]) -> bytes:
         for one in differences
     ]
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-
-
-def _situation_key(one: Detection) -> tuple[object, ...]:
-    return (one.time, one.began is not None, *sorted(one.bindings.items()))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from rapport.channel.channel import Channels
+from rapport.channel.channel import Channels, pages_of
 from rapport.channel.event_lookup import oldest, position_before
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, Problem
@@ -24,7 +24,8 @@ from rapport.policy.engine.engine import ALLOWED_SKEW_MS, PolicyEngine
 from rapport.policy.explain.evidence import TimeSpan, needed_range
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import PolicyPlan
-from rapport.policy.replay.history_runner import HistoryRunner, PlanSpan
+from rapport.policy.replay.history_runner import HistoryRunner, PlanSpan, used_times
+from rapport.policy.replay.replay import TimeExtent
 from rapport.policy.situation_plan import SituationPlan, longest_look_back_ms
 
 MOST_READINGS = 200_000
@@ -32,7 +33,6 @@ MOST_READINGS = 200_000
 MOST_EPISODES = 2_000
 """Episodes in an answer; the newest are kept."""
 _EVENTS = "events"
-_PAGE = 5_000
 _DAY_MS = 86_400_000
 
 Change = Literal["same", "moved", "added", "gone"]
@@ -144,6 +144,17 @@ def _key(bindings: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(bindings.items()))
 
 
+class _Findings(NamedTuple):
+    """Of one pass of some plans over the log."""
+
+    extent: TimeExtent
+    """The readings of the time to try."""
+    episodes: list[list[Episode]]
+    """Of each plan."""
+    is_whole: bool = True
+    problems: Sequence[Problem] = ()
+
+
 class PolicyTrials:
     """Tries texts over the log of a node, one at a time."""
 
@@ -171,12 +182,9 @@ class PolicyTrials:
             )
         plans = [plan] if in_force is None else [plan, in_force]
         async with self._turn:
-            trial = _Trial(self._channels, self._engine, self._lateness_ms, span, most)
-            try:
-                found = await trial.run(plans)
-            finally:
-                trial.close()
-        marked = compare_episodes(found[0], found[1] if in_force is not None else None)
+            found = await self._find(plans, span, most)
+        tried = found.episodes
+        marked = compare_episodes(tried[0], tried[1] if in_force is not None else None)
         changes: tuple[Change, ...] = ("same", "moved", "added", "gone")
         return TrialResult(
             kind="situation" if isinstance(plan, SituationPlan) else "conditions",
@@ -184,108 +192,61 @@ class PolicyTrials:
             compared="" if in_force is None else in_force.version(),
             since=span.start,
             until=span.end,
-            readings=trial.readings,
-            first=trial.first,
-            last=trial.last,
-            is_whole=trial.is_whole,
+            readings=found.extent.count,
+            first=found.extent.first,
+            last=found.extent.last,
+            is_whole=found.is_whole,
             counts={name: sum(one.change == name for one in marked) for name in changes},
             episodes=marked[: -MOST_EPISODES - 1 : -1],
-            problems=(*problems, *trial.problems),
+            problems=(*problems, *found.problems),
         )
 
-
-class _Trial:
-    """One pass of some plans over the log."""
-
-    def __init__(
-        self,
-        channels: Channels,
-        engine: PolicyEngine,
-        lateness_ms: int,
-        span: TimeSpan,
-        most: int,
-    ) -> None:
-        self._channels, self._engine, self._lateness_ms = channels, engine, lateness_ms
-        self._ontology, self._span, self._most = engine.ontology, span, most
-        self._history: HistoryRunner | None = None
-        self._range = (0, 0)
-        self.readings = 0
-        self.first: int | None = None
-        self.last: int | None = None
-        self.is_whole = True
-        self.problems: list[Problem] = []
-
-    async def run(self, plans: Sequence[PolicyPlan]) -> list[list[Episode]]:
-        """The episodes of each plan."""
+    async def _find(self, plans: Sequence[PolicyPlan], span: TimeSpan, most: int) -> _Findings:
+        """Runs the plans over the newest readings, at most `most`."""
+        extent, ontology = TimeExtent(), self._engine.ontology
         if _EVENTS not in self._channels.names():
-            return [[] for _ in plans]
-        start = min(_start(plan, self._ontology, self._span) for plan in plans)
-        reaches_first = await self._find_range(start)
-        history = self._history = HistoryRunner(
+            return _Findings(extent, [[] for _ in plans])
+        start = min(_start(plan, ontology, span) for plan in plans)
+        events = self._channels.channel(_EVENTS)
+        wanted = await position_before(events, start - ALLOWED_SKEW_MS) if start > 0 else 0
+        last = events.last_position()
+        after = max(wanted, last - most)
+        first = await oldest(events)
+        is_cut = first is not None and first.position > 1 and after < first.position
+        history = HistoryRunner(
             [
-                PlanSpan(plan=plan, start=start, began=None, judged_from=start, end=self._span.end)
+                PlanSpan(plan=plan, start=start, began=None, judged_from=start, end=span.end)
                 for plan in plans
             ],
             self._engine.pull,
-            self._ontology,
+            ontology,
             lateness_ms=self._lateness_ms,
             skew_ms=ALLOWED_SKEW_MS,
             with_imported=True,
         )
-        async for page in self._pages():
-            await asyncio.to_thread(history.survey, page)
-        history.begin(is_whole=reaches_first)
-        async for page in self._pages():
-            self._note(page)
-            await asyncio.to_thread(history.feed, page)
-        await asyncio.to_thread(history.advance, self._span.end)
-        self.problems = [each for run in history.runs for each in run.runner.failed().values()]
-        return [
+
+        def take(page: list[StoredEvent]) -> None:
+            times = used_times(page, ontology, ALLOWED_SKEW_MS)
+            extent.note([time for time in times if span.start <= time < span.end])
+
+        try:
+            await history.run(
+                lambda: pages_of(events, after, limit=last - after, last=last),
+                is_whole=after == 0 and not is_cut,
+                until_ms=span.end,
+                take=take,
+            )
+        finally:
+            history.close()
+        episodes = [
             [
                 one
                 for one in episodes_of(run.found, has_ends=isinstance(plan, SituationPlan))
-                if one.begin < self._span.end and (one.end is None or one.end >= self._span.start)
+                if one.begin < span.end and (one.end is None or one.end >= span.start)
             ]
             for plan, run in zip(plans, history.runs, strict=True)
         ]
-
-    def close(self) -> None:
-        """Removes the sorted files."""
-        if self._history is not None:
-            self._history.close()
-
-    async def _find_range(self, start: int) -> bool:
-        """Sets the positions (after, through) to read; True if they begin at the first event."""
-        events = self._channels.channel(_EVENTS)
-        last = events.last_position()
-        after = await position_before(events, start - ALLOWED_SKEW_MS) if start > 0 else 0
-        bounded = max(after, last - self._most)
-        first = await oldest(events)
-        is_cut = first is not None and first.position > 1 and bounded < first.position
-        self.is_whole = bounded == after and not is_cut
-        self._range = (bounded, last)
-        return bounded == 0 and not is_cut
-
-    async def _pages(self) -> AsyncIterator[list[StoredEvent]]:
-        events = self._channels.channel(_EVENTS)
-        position, end = self._range
-        while position < end and (page := await events.read_after(position, limit=_PAGE)):
-            position = page[-1].position
-            yield [stored for stored in page if stored.position <= end]
-
-    def _note(self, page: Sequence[StoredEvent]) -> None:
-        streams = self._ontology.streams()
-        times = [
-            stored.event.time
-            for stored in page
-            if stored.event.type in streams
-            and self._span.start <= stored.event.time < self._span.end
-        ]
-        if not times:
-            return
-        self.readings += len(times)
-        self.first = min(times) if self.first is None else min(self.first, *times)
-        self.last = max(times) if self.last is None else max(self.last, *times)
+        return _Findings(extent, episodes, after == wanted and not is_cut, history.problems())
 
 
 def _start(plan: PolicyPlan, ontology: Ontology, span: TimeSpan) -> int:

@@ -16,20 +16,21 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
-from rapport.core.errors import Corrupt, Problem, Unsupported
+from rapport.core.errors import Corrupt, Problem
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.columns import unpack_state
 from rapport.policy.operators.operator import (
+    OperatorContext,
     PlanOperator,
     SavedIdentities,
     make_operator,
     positive_terms,
+    refuse_unsupported,
     saved_identities,
 )
 from rapport.policy.operators.plan_shape import (
-    check_supported,
     longest_window_ms,
     looked_up,
     memory_ms,
@@ -39,7 +40,6 @@ from rapport.policy.operators.plan_shape import (
 from rapport.policy.operators.shared_cache import SharedCache, StepCounts
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, PolicyPlan, SilentTerm
 from rapport.policy.runner.families import (
-    OperatorContext,
     PlanFamily,
     Slot,
     constant_of,
@@ -99,12 +99,8 @@ class PlanGroup:
             [plan] = plans
             self.operator = PlanOperator(
                 plan,
-                context.pull,
-                context.silence,
-                context.sources,
+                context,
                 since,
-                counts=context.counts,
-                shared=context.shared,
                 saved=saved,
                 guard=guard_maker(plan, context.pull, context.sources, since),
             )
@@ -468,10 +464,7 @@ class DeployedPlans:
         if isinstance(plan, SituationPlan):
             functions = sorted(looked_up_functions(plan.conditions()))
         else:
-            reasons = check_supported(plan)
-            if reasons:
-                what = f"policy {plan.policy!r} ({'; '.join(reasons)})"
-                raise Unsupported(what, "the local runner")
+            refuse_unsupported(plan)
             functions = sorted(looked_up(plan) | looked_up_functions(plan.conditions()))
         for function in functions:
             self._context.pull.pairs(function)

@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import abc
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 from msgspec.structs import replace
 
 from rapport.core.errors import Unsupported
 from rapport.core.event import content_id
-from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.detection_output import SuppressionFilter
-from rapport.policy.operators.operator import PlanOperator, SavedIdentities
+from rapport.policy.operators.operator import OperatorContext, PlanOperator, SavedIdentities
 from rapport.policy.operators.plan_shape import PlanShape, is_built_in, plan_shape
-from rapport.policy.operators.shared_cache import Change, SharedCache, sides_of, with_changed_sides
-from rapport.policy.operators.uncertainty import SourceSilence
+from rapport.policy.operators.shared_cache import Change, sides_of, with_changed_sides
 from rapport.policy.operators.variants import (
     FamilyMember,
     FamilyMembers,
@@ -50,7 +46,9 @@ from rapport.policy.plan import (
     SilentTerm,
     StateTerm,
     TermStep,
+    is_positive,
     state_terms,
+    terms_of_child,
 )
 
 _ORDERED = ("<", "<=", ">", ">=")
@@ -137,7 +135,7 @@ def with_constant(plan: Plan, slot: Slot, value: str | float) -> Plan:
 def is_absent(plan: Plan, slot: Slot) -> bool:
     """Whether only counterexamples have it."""
     if isinstance(slot, TermConstant):
-        return any(child == Absent(slot.term) for one in plan.clauses for child in one.children)
+        return Absent(slot.term) in plan.children()
     if isinstance(slot, PropertyConstant):
         return not _is_bound(plan_shape(plan), plan, slot.alias)
     return False
@@ -180,18 +178,11 @@ def _fits_term(plan: Plan, number: int) -> bool:
 
 
 def _mentions(clause: Clause, number: int) -> bool:
-    return any(
-        number in ((child.first, child.second) if isinstance(child, Sequence) else (child.term,))
-        for child in clause.children
-    )
+    return any(number in terms_of_child(child) for child in clause.children)
 
 
 def _is_absence(clause: Clause) -> bool:
-    return all(
-        isinstance(child, Absent)
-        or (isinstance(child, Sequence) and child.first_negated and child.second_negated)
-        for child in clause.children
-    )
+    return not any(map(is_positive, clause.children))
 
 
 def _has_number(term: StateTerm) -> bool:
@@ -277,18 +268,6 @@ def _with_value(side: Side, slot: PropertyConstant, value: str | float) -> Side:
     return replace(side, constraints=tuple(constraints))
 
 
-class OperatorContext(NamedTuple):
-    """Everything operators of a runner are created with."""
-
-    pull: PullData
-    silence: SourceSilence | None
-    sources: Mapping[str, PushSource]
-    counts: SuppressionFilter | None = None
-    """Which detections suppressed by `at most once per` are counted; None: all."""
-    shared: SharedCache | None = None
-    """The shared cache; None: not shared."""
-
-
 class PlanFamily:
     """Plans that differ in one slot at most, run by one operator."""
 
@@ -314,14 +293,10 @@ class PlanFamily:
         self._members = self._empty_members()
         self.operator = PlanOperator(
             widest,
-            context.pull,
-            context.silence,
-            context.sources,
+            context,
             began,
             members=self._members,
             version=content_id(family_key(self.sample, slot).decode())[:12],
-            counts=context.counts,
-            shared=context.shared,
             saved=saved,
         )
         self.admit(*plans)

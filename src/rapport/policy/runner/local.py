@@ -16,6 +16,7 @@ from rapport.core.detection import Cause, Detection, Undecided, unique_undecided
 from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
+from rapport.policy.operators.operator import OperatorContext
 from rapport.policy.operators.shared_cache import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
 from rapport.policy.plan import PolicyPlan
@@ -26,7 +27,6 @@ from rapport.policy.runner.deployed_plans import (
     SavedGroup,
     SituationCounts,
 )
-from rapport.policy.runner.families import OperatorContext
 from rapport.policy.situations.current_states import SituationStates
 from rapport.policy.situations.situation_operator import BindingsKey
 

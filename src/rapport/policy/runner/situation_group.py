@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rapport.policy.operators.columns import unpack_state
-from rapport.policy.runner.families import OperatorContext
+from rapport.policy.operators.operator import OperatorContext
 from rapport.policy.situation_plan import Condition, FunctionValue, SituationPlan, condition_nodes
 from rapport.policy.situations.situation_operator import SituationOperator
 
