@@ -39,7 +39,7 @@ from rapport.core.event import Event, content_id, make_event
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
 from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.tasks import in_thread
-from rapport.store.base import Change, Delete, Put, RecordStore
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records
 
 INPUT, LOG = "input", "log"
 GIVEN = "givenid"
@@ -54,7 +54,6 @@ ARRIVING = "arriving"
 TOO_FAST = "message.too_fast"
 """The reason of a message that may be sent again later."""
 _HELD_TABLE = "arriving.held"
-_PAGE = 500
 _RENEW_EVERY_MS = 600_000
 """A peer is requested this often to log in again, however many of its messages come."""
 _LOOK_EVERY_MS, _FORGET_EVERY_MS = 60_000, 3_600_000
@@ -251,10 +250,8 @@ class HeldMessages:
             self._records.apply([Delete(_HELD_TABLE, one.key) for one in held])
 
     def _find(self, prefix: str) -> Iterator[HeldMessage]:
-        after = ""
-        while page := self._records.find(_HELD_TABLE, prefix=prefix, after=after, limit=_PAGE):
-            yield from (msgspec.msgpack.decode(value, type=HeldMessage) for _key, value in page)
-            after = page[-1][0]
+        for _key, value in all_records(self._records, _HELD_TABLE, prefix=prefix):
+            yield msgspec.msgpack.decode(value, type=HeldMessage)
 
 
 def _peer_key(peer: str) -> str:

@@ -15,7 +15,6 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -30,6 +29,7 @@ from rapport.store.base import (
     GuardFailed,
     Put,
     RecordStore,
+    all_records,
     as_guarded,
     put_if_absent,
 )
@@ -41,7 +41,6 @@ LONGEST_DAYS = 365
 _MARK_LENGTH = 40
 _LONGEST_TIME = 15
 _TABLE = "inbox.links"
-_PAGE = 500
 _DAY_MS = 86_400_000
 
 
@@ -209,7 +208,8 @@ class LinkEditions:
     def peers(self) -> list[str]:
         """The peers that may have a valid link, sorted; reads all, and deletes expired ones."""
         now_ms, found, over = self._clock.now_ms(), list[str](), list[str]()
-        for key, links in self._all():
+        for key, value in all_records(self._records, _TABLE):
+            links = msgspec.msgpack.decode(value, type=_Links)
             if links.until_ms <= now_ms:
                 over.append(key)
             elif links.is_open:
@@ -217,12 +217,6 @@ class LinkEditions:
         if over:
             self._records.apply([Delete(_TABLE, key) for key in over])
         return sorted(found)
-
-    def _all(self) -> Iterator[tuple[str, _Links]]:
-        after = ""
-        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
-            for after, value in page:
-                yield after, msgspec.msgpack.decode(value, type=_Links)
 
 
 def _edition_of(kept: bytes | None) -> str:

@@ -30,7 +30,7 @@ from rapport.communication.transaction import Transaction
 from rapport.core.errors import Corrupt, SourceUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import RecordStore
+from rapport.store.base import RecordStore, all_records
 
 DELIVERIES = "communication.messages"
 BODIES = "communication.letters"
@@ -43,7 +43,7 @@ _SEPARATOR, _ROUTED = "\x1f", "\x1e"
 """Cannot occur in an event id, so that combined keys stay unambiguous."""
 _DEFERRED_PREFIX = "\x1d"
 """Begins the due keys of deferred events; no key of a message begins so."""
-_PAGE, _PAGES_AT_ONCE = 1_000, 100
+_PAGES_AT_ONCE = 100
 _REMEMBERED = 100_000
 _PAUSES = RetryPolicy(longest_ms=60_000)
 _log = get_logger(__name__)
@@ -336,14 +336,12 @@ def pending_retries(records: RecordStore, adapter: str) -> list[PendingRetry]:
     """Members with an attempt by this adapter that waits for its time, the earliest first. Reads
     all members of all open messages.
     """
-    found, after = [], ""
-    while page := records.find(MEMBERS, after=after, limit=_PAGE):
-        for key, value in page:
-            member = msgspec.msgpack.decode(value, type=Member)
-            waiting = [entry.retry_at for entry in member.tries if _waits_for(entry, adapter)]
-            if waiting:
-                found.append(PendingRetry(*split_key(key), min(waiting)))
-        after = page[-1][0]
+    found = []
+    for key, value in all_records(records, MEMBERS):
+        member = msgspec.msgpack.decode(value, type=Member)
+        waiting = [entry.retry_at for entry in member.tries if _waits_for(entry, adapter)]
+        if waiting:
+            found.append(PendingRetry(*split_key(key), min(waiting)))
     return sorted(found, key=lambda each: each.retry_at)
 
 
