@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from rapport.channel.access.identities import Bucket, full_bucket, take
 from rapport.communication.answers import DECLINING_WORDS
@@ -46,13 +47,13 @@ Unproven = Literal["inward", "accept", "refuse"]
 class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of arriving messages."""
 
-    most_bytes: int = 1_000_000
+    most_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000_000
     """Largest content, in UTF-8; escaped as JSON it must fit into an event as well."""
-    rate: int = 1_000
+    rate: Annotated[int, Meta(ge=0, le=10_000_000)] = 1_000
     """Messages a second of one sender through one adapter, in the long run; unproven senders share
     one allowance. 0 = unlimited.
     """
-    burst: int = 10_000
+    burst: Annotated[int, Meta(ge=1, le=100_000_000)] = 10_000
     """Messages at once before the rate counts."""
     unproven: Unproven = "inward"
     """Messages of unproven senders: `inward` = they reach applications only, `accept` = they are
@@ -60,13 +61,13 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
     on_expired: OnExpired = "refuse"
     """Messages with an expired session token: refused, or held until their peer logs in again."""
-    hold_ms: int = 3_600_000
+    hold_ms: Annotated[int, Meta(ge=1)] = 3_600_000
     """How long a message is held."""
-    most_held: int = 100
+    most_held: Annotated[int, Meta(ge=1, le=100_000)] = 100
     """Messages held per peer; the oldest are refused for newer ones."""
-    most_held_bytes: int = 4_000_000
+    most_held_bytes: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 4_000_000
     """Bytes held per peer."""
-    answer_links_ms: int = 30 * 86_400_000
+    answer_links_ms: Annotated[int, Meta(ge=60_000)] = 30 * 86_400_000
     """Validity of an answer link after its message was closed."""
     declines: tuple[str, ...] = DECLINING_WORDS
     """An answer whose first line is one of these words declines."""

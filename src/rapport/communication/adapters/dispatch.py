@@ -18,9 +18,10 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import DEAD_LETTERS, append_dead_letter, settled
@@ -255,17 +256,17 @@ class Breakers:
 class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much one adapter does at a time."""
 
-    workers: int = 16
+    workers: Annotated[int, Meta(ge=1, le=1_000)] = 16
     """Most calls of the adapter at once. Workers start when a delivery may be sent and end when
     none may; more of them help while a call mostly waits for the medium. A call that takes longer
     than half a second counts no more, so that peers that hang hold up no others: then there may be
     up to 16 times as many calls. With 1 there is never a second call.
     """
-    batch: int = 1_000
+    batch: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     """Most deliveries in one call, for adapters that take many."""
-    deadline_ms: int = 15_000
+    deadline_ms: Annotated[int, Meta(ge=1)] = 15_000
     """A call that takes longer is cancelled and counts as failed, worth a retry."""
-    in_flight: int = 4_000
+    in_flight: Annotated[int, Meta(ge=1, le=100_000)] = 4_000
     """Most deliveries read ahead; bounds memory together with their size."""
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Meta
 
 from rapport.channel.push import (
     FRESH_MS,
@@ -71,7 +72,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     secret: str = ""
     """Signs every body (HMAC-SHA256); empty = unsigned."""
-    timeout_ms: int = 10_000
+    timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
 
     def __repr__(self) -> str:
         return f"WebhookSettings(timeout_ms={self.timeout_ms})"
@@ -87,7 +88,7 @@ class WebhookInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     defaults: dict[str, str] = {}
     senders: dict[str, Identifier] = {}
     """Values of the sender's field; if there are some, no others pass."""
-    most_bytes: int = 1024 * 1024
+    most_bytes: Annotated[int, Meta(ge=1, le=LARGEST_BODY)] = 1024 * 1024
 
     def __repr__(self) -> str:
         return f"WebhookInputSettings(fields={self.fields!r}, senders={len(self.senders)})"
@@ -101,14 +102,12 @@ def read_webhook_input(table: Fields, directory: Path) -> WebhookInputSettings:
         table.fault("secret", "settings.weak_secret", message, hint="openssl rand -hex 32")
     fields, defaults = _texts(table, "fields"), _texts(table, "defaults")
     _check_complete(table, fields, defaults)
-    return WebhookInputSettings(
+    return table.settings(
+        WebhookInputSettings(),
         secret=secret,
         fields=fields,
         defaults=defaults,
         senders=_senders(table),
-        most_bytes=table.number(
-            "most_bytes", WebhookInputSettings().most_bytes, low=1, high=LARGEST_BODY
-        ),
     )
 
 

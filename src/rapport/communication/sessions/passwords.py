@@ -14,10 +14,12 @@ import unicodedata
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Annotated
 
 import msgspec
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+from msgspec import Meta
 
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.event import content_id
@@ -197,13 +199,13 @@ _MOST_WAITING = 64
 
 
 class PasswordSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of one hash."""
+    """The cost of one hash. Below the least values a stolen hash is guessed too fast (OWASP)."""
 
-    memory_kib: int = 65_536
+    memory_kib: Annotated[int, Meta(ge=19_456, le=4_194_304)] = 65_536
     """Memory that a guess needs, and that one login needs here."""
-    passes: int = 3
+    passes: Annotated[int, Meta(ge=2, le=100)] = 3
     """Time of one hash, in proportion."""
-    lanes: int = 4
+    lanes: Annotated[int, Meta(ge=1, le=64)] = 4
     """Threads that one hash may use."""
 
 
