@@ -26,7 +26,6 @@ from rapport.communication.delivery_state import (
     DeliveryResult,
     DeliveryState,
     DeliveryStep,
-    Escalate,
     LedgerNote,
     LedgerState,
     Member,
@@ -248,7 +247,7 @@ class _Transition:
         following = self.tracking.escalate.pop(0)
         text = f"{reason}; asking {following.receiver}"
         self.steps.append(LedgerNote(state="escalated", reason=text, receiver=following.receiver))
-        self.steps.append(Escalate(following.receiver, following.answer_within))
+        self.steps.append(following)
 
     def _close(self, result: DeliveryResult, reason: str) -> None:
         self.tracking.result = result

@@ -156,7 +156,9 @@ class Member(msgspec.Struct):
 
 
 class NextReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The next receiver of an escalation and its time to answer; 0 = no deadline."""
+    """The next receiver of an escalation and its time to answer; 0 = no deadline. As a step: add
+    this receiver and its members.
+    """
 
     receiver: str
     answer_within: int = 0
@@ -395,13 +397,6 @@ class LedgerNote(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
     """The next receiver, on a line about an escalation."""
 
 
-class Escalate(msgspec.Struct, frozen=True, tag="escalate"):
-    """Add this receiver and its members."""
-
-    receiver: str
-    answer_within: int = 0
-
-
 class VisitMembers(msgspec.Struct, frozen=True, tag="walk"):
     """Apply `TimeOutMember` to every member (of one stage, -1 = of all) or `StopMember` to pending
     ones; in slices when there are many. The first slice comes before the steps that follow.
@@ -418,7 +413,7 @@ class NotifySender(msgspec.Struct, frozen=True, tag="tell"):
     reason: str = ""
 
 
-DeliveryStep = QueueDelivery | LedgerNote | Escalate | VisitMembers | NotifySender
+DeliveryStep = QueueDelivery | LedgerNote | NextReceiver | VisitMembers | NotifySender
 
 
 # --- options of applications ---
