@@ -57,7 +57,7 @@ from rapport.communication.cluster_channels import (
     ShareChannels,
     SharedReader,
     ShareRecords,
-    case_key,
+    own_key,
 )
 from rapport.communication.cluster_leases import LEASES, HeldShare, ShareLeases, ShareSettings
 from rapport.communication.cluster_order import ClusterProgress, OrderedHandoff
@@ -406,7 +406,7 @@ class Cluster:
         share = self._records.get(WHERE, message)
         if share is None:
             return False
-        key = case_key(share.decode(), message)
+        key = own_key(share.decode(), message)
         kept = self._records.get(DELIVERIES, key)
         if kept is None or is_closed(kept) or not peer:
             return kept is not None and is_closed(kept)

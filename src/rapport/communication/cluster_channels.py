@@ -303,11 +303,6 @@ def own_key(share: str, key: str) -> str:
     return f"{share}/{key}"
 
 
-def case_key(share: str, message: str) -> str:
-    """The key of a delivery record in the table of all shares."""
-    return own_key(share, message)
-
-
 class ChannelPage(msgspec.Struct, frozen=True):
     """A range of a channel: how far it was read, and the events of each share."""
 

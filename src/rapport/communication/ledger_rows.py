@@ -272,25 +272,10 @@ def _close(message: MessageRow, line: LedgerLine, time: int) -> None:
 
 
 def _row(line: LedgerLine, entry: LedgerEntry, first: int) -> LedgerRow:
-    return LedgerRow(
-        message=entry.message,
-        peer=line.peer,
-        address=line.address,
-        adapter=line.adapter,
-        state=entry.state,
-        time=entry.time,
-        attempt=line.attempt,
-        reason=line.reason,
-        answer=line.answer,
-        until=line.until,
-        policy=line.policy,
-        detection=line.detection,
-        receiver=line.receiver,
-        stage=line.stage,
-        declined=line.declined,
-        first=first,
-        position=entry.position,
-    )
+    fields = msgspec.structs.asdict(line)
+    del fields["result"], fields["queued"]
+    fields |= {"message": entry.message, "state": entry.state, "time": entry.time}
+    return LedgerRow(**fields, first=first, position=entry.position)
 
 
 class PersonFate(msgspec.Struct, frozen=True, kw_only=True):

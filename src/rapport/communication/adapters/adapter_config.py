@@ -209,25 +209,16 @@ PLUGIN_KIND = InputKind(keys=(), read=_plugin_settings, pulled=True)
 """A plug-in checks its keys itself; it is not loaded to read the site file."""
 
 
-def installed_inputs() -> Collection[str]:
-    """The kinds of installed packages (entry points `rapport.inputs`); loads none."""
-    return Plugins().names("inputs")
-
-
 def read_inputs(
-    file: TomlFile,
-    directory: Path,
-    problems: list[Problem],
-    *,
-    plugged_in: Callable[[], Collection[str]] = installed_inputs,
+    file: TomlFile, directory: Path, problems: list[Problem]
 ) -> tuple[InputConfig, ...]:
-    """The `[inputs.*]` tables whose kind is known; secrets are read from below `directory`.
-    `plugged_in` is called for kinds that are not built in.
+    """The `[inputs.*]` tables whose kind is known; secrets are read from below `directory`. For
+    kinds that are not built in, the entry points `rapport.inputs` are listed; none is loaded.
     """
     sections = list(file.section("inputs").sections())
     named = [section.values.get("adapter") for _name, section in sections]
     has_others = any(isinstance(each, str) and each not in KINDS for each in named)
-    others = plugged_in() if has_others else ()
+    others = Plugins().names("inputs") if has_others else ()
     found = (_read_input(name, section, directory, problems, others) for name, section in sections)
     return tuple(config for config in found if config is not None)
 

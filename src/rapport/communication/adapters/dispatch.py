@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead_letters import DEAD_LETTERS, append_dead_letter, settled
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.adapters.attempts import (
     DeliveryMark,
     DispatchProgress,
@@ -51,7 +51,7 @@ from rapport.communication.adapters.isolation import (
     StepMonitor,
     ignore_slow,
 )
-from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.dead_letter_replay import DeadLetterReplays
 from rapport.communication.peers import shown_address
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
@@ -680,10 +680,7 @@ class Dispatch:
         returned = await self._returned.waiting()
         for replay, stored in returned:
             error = await self._send_again(stored)
-            note = replay_note(replay, error, self._clock.now_ms())
-            await self._channels.channel(DEAD_LETTERS).append([note])
-            changes = settled(replay, "" if error else "replayed")
-            await run_blocking(partial(self._records.apply, changes))
+            await self._returned.finish(replay, error, self._clock.now_ms())
         return len(returned)
 
     async def _send_again(self, stored: StoredEvent | None) -> str:

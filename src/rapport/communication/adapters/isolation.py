@@ -53,10 +53,10 @@ _log = get_logger(__name__)
 class StepMonitor:
     """Times the steps of one adapter; two clock readings for each."""
 
-    def __init__(self, adapter: str, clock: Clock, *, slow_ms: int = SLOW_STEP_MS) -> None:
+    def __init__(self, adapter: str, clock: Clock) -> None:
         """`adapter`: its name for people, `output pager` or `input front-desk`."""
         self.adapter, self.now_ns = adapter, clock.steady_ns
-        self.slow_ns = slow_ms * _NS_PER_MS
+        self.slow_ns = SLOW_STEP_MS * _NS_PER_MS
         self.blocked = 0
         """Steps that took too long."""
         self.longest_ms = 0
