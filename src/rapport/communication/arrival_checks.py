@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -38,7 +38,7 @@ _FIELDS = (
     *("id", "conversation-id", "language", "refers-to"),
 )
 _MOST_SENDERS = 50_000
-_MOST_SEALS = 1_000_000
+T = TypeVar("T")
 
 OnExpired = Literal["refuse", "hold"]
 Unproven = Literal["inward", "accept", "refuse"]
@@ -163,26 +163,28 @@ class Allowances:
             self._refused.discard(key)
 
 
-class SealHistory:
-    """Recent sealed messages, so that a copy has no effect; after a restart the channel's duplicate
-    removal serves.
+class RecentEntries(Generic[T]):
+    """Entries by id, kept for a time and at most so many: a copy of a message or request that was
+    taken lately is recognised. After a restart the channel's duplicate removal serves.
     """
 
-    def __init__(self, lasting_ms: int) -> None:
+    def __init__(self, lasting_ms: int, most: int) -> None:
         """`lasting_ms`: after this a copy is refused as too old."""
-        self._lasting_ms = lasting_ms
-        self._seen: OrderedDict[str, int] = OrderedDict()
+        self._lasting_ms, self._most = lasting_ms, most
+        self._seen: OrderedDict[str, tuple[int, T]] = OrderedDict()
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._seen
+    def get(self, id: str) -> T | None:
+        """The entry of that id, or None."""
+        found = self._seen.get(id)
+        return None if found is None else found[1]
 
-    def note(self, id: str, now_ms: int) -> None:
-        """Notes a message that is in `input`."""
-        self._seen[id] = now_ms
+    def note(self, id: str, now_ms: int, entry: T) -> None:
+        """Adds an entry and drops those that are over."""
+        self._seen[id] = now_ms, entry
         while self._seen:
             oldest = next(iter(self._seen))
-            is_over = now_ms - self._seen[oldest] > self._lasting_ms
-            if not is_over and len(self._seen) <= _MOST_SEALS:
+            is_over = now_ms - self._seen[oldest][0] > self._lasting_ms
+            if not is_over and len(self._seen) <= self._most:
                 return
             del self._seen[oldest]
 

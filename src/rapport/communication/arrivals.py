@@ -22,7 +22,7 @@ from rapport.communication.arrival_checks import (
     ClosedBefore,
     Proof,
     ProvenMessage,
-    SealHistory,
+    RecentEntries,
     SenderProofs,
     Trusted,
     never,
@@ -58,6 +58,7 @@ _RENEW_EVERY_MS = 600_000
 """A peer is requested this often to log in again, however many of its messages come."""
 _LOOK_EVERY_MS, _FORGET_EVERY_MS = 60_000, 3_600_000
 _SHOWN = 200
+_MOST_SEALS = 1_000_000
 _STRANGERS, _FAULTY = "", "?"
 """Allowances of unproven and of refused messages; no peer has such a name."""
 
@@ -284,7 +285,7 @@ class ArrivalSorter:
         self._settings, self._new_id, self._contents = settings, new_id, contents
         self._allowances = Allowances(settings.rate, settings.burst)
         # A clock ahead by as much as is allowed makes a seal last twice as long.
-        self._seals = SealHistory(2 * FRESH_MS)
+        self._seals = RecentEntries[bool](2 * FRESH_MS, _MOST_SEALS)
 
     def form_fault(self, message: Message) -> str:
         """Why a message cannot come from any peer, as a code; empty when it can."""
@@ -335,7 +336,7 @@ class ArrivalSorter:
             return self._hold(known, event, adapter, now_ms, work)
         if known.unique:
             work.sealed.append(event.id)
-        if event.id not in self._seals:
+        if not self._seals.get(event.id):
             work.events.append(event)
         return ArrivalResult(id=event.id, accepted=True, proof=known.proof)
 
@@ -370,7 +371,7 @@ class ArrivalSorter:
     def note_written(self, work: ArrivalWork, now_ms: int) -> None:
         """Notes that the batch is in `input`: copies of its sealed messages have no effect."""
         for id in work.sealed:
-            self._seals.note(id, now_ms)
+            self._seals.note(id, now_ms, True)
 
     def refused(
         self, message: Message, adapter: str, fault: str, now_ms: int, *, place: str = ""

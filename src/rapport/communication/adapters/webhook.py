@@ -17,7 +17,6 @@ that has the right to publish to `input.NAME`. A body is JSON of a message, Clou
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,6 +44,7 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.adapters.input_base import Intake
+from rapport.communication.arrival_checks import RecentEntries
 from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, NotAuthenticated, TooLarge, Unavailable
@@ -294,7 +294,9 @@ class WebhookInput:
     def __init__(self, settings: WebhookInputSettings) -> None:
         self.settings = settings
         self._intake: Intake | None = None
-        self._seen = RecentRequests()
+        # A signature covers time and body only: a copy under another key has no effect either.
+        # One clock may be ahead and the other behind; what is older is refused as too old.
+        self._seen = RecentEntries[Sequence[ArrivalResult]](2 * FRESH_MS, _MOST_SEEN)
 
     async def start(self, intake: Intake) -> None:
         self._intake = intake
@@ -340,8 +342,9 @@ class WebhookInput:
         """
         if self._intake is None:
             raise Unavailable("the input is not running", code="input.not_running")
-        if (arrivals := self._seen.get(self._signature(headers))) is not None:
-            return arrivals
+        signature = _given(headers) if self.settings.secret else ""  # checked before
+        if (known := self._seen.get(signature)) is not None:
+            return known
         if events is not None:
             messages = messages_of_events(events, self.settings, self._intake.name)
         else:
@@ -349,12 +352,9 @@ class WebhookInput:
             messages = messages_of_body(body, media_type, self.settings)
         admit(len(messages))
         arrivals = await self._intake.publish(self._named(messages, headers, caller))
-        self._seen.note(self._signature(headers), headers.get(SENT_AT.lower(), ""), arrivals)
+        if signature and arrivals and all(one.accepted for one in arrivals):
+            self._seen.note(signature, int(headers.get(SENT_AT.lower(), "")), arrivals)
         return arrivals
-
-    def _signature(self, headers: Mapping[str, str]) -> str:
-        """The signature of a signed request, checked before; empty for others."""
-        return _given(headers) if self.settings.secret else ""
 
     def _named(
         self, messages: list[Message], headers: Mapping[str, str], caller: str
@@ -370,35 +370,6 @@ class WebhookInput:
             message if message.id else named(message, self._intake.name, caller, mark, str(index))
             for index, message in enumerate(messages)
         ]
-
-
-class RecentRequests:
-    """Signed requests that were taken lately, and their results. The signature covers time and body
-    only: a copy under another `Idempotency-Key` or `ce-id` has no effect either. After a restart
-    the messages' ids and the five minutes of validity serve instead.
-    """
-
-    def __init__(self) -> None:
-        self._seen: OrderedDict[str, tuple[int, Sequence[ArrivalResult]]] = OrderedDict()
-
-    def get(self, signature: str) -> Sequence[ArrivalResult] | None:
-        """The results of the request with that signature; None for a new one."""
-        found = self._seen.get(signature)
-        return None if found is None else found[1]
-
-    def note(self, signature: str, sent_at: str, arrivals: Sequence[ArrivalResult]) -> None:
-        """Called after a request; one with a refused message may come again."""
-        if not signature or not arrivals or not all(one.accepted for one in arrivals):
-            return
-        sent_ms = int(sent_at)
-        self._seen[signature] = (sent_ms, arrivals)
-        while self._seen:
-            oldest = next(iter(self._seen))
-            # One clock may be ahead and the other behind; what is older is refused as too old.
-            is_over = sent_ms - self._seen[oldest][0] > 2 * FRESH_MS
-            if not is_over and len(self._seen) <= _MOST_SEEN:
-                return
-            del self._seen[oldest]
 
 
 def _given(headers: Mapping[str, str]) -> str:
