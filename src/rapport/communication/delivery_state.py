@@ -504,40 +504,37 @@ def check_options(options: DeliveryOptions) -> None:
     numbers = [options.answer_within, options.least, options.repeat_every, options.repeat_most]
     numbers += [step.answer_within for step in options.escalate]
     if min(numbers) < 0 or max(numbers) >= _TOO_MUCH:
-        raise InvalidInput(
+        raise _bad(
             "numbers and durations of a delivery are not negative, and less than 2**53",
-            code="message.bad_wishes",
-            hint="durations are in milliseconds; 0 or nothing means without an end",
+            "durations are in milliseconds; 0 or nothing means without an end",
         )
     if 0 < options.repeat_every < LEAST_REPEAT_MS:
-        raise InvalidInput(
+        raise _bad(
             f"a message cannot be repeated every {options.repeat_every} ms",
-            code="message.bad_wishes",
-            hint=f"give a repeat_every of at least {LEAST_REPEAT_MS} ms",
+            f"give a repeat_every of at least {LEAST_REPEAT_MS} ms",
         )
     if options.repeat_most and not options.repeat_every:
-        raise InvalidInput(
+        raise _bad(
             "it says how often a message is repeated, but not how far apart",
-            code="message.bad_wishes",
-            hint="give repeat_every, too",
+            "give repeat_every, too",
         )
     if len(options.choices) > MOST_CHOICES or len(set(options.choices)) < len(options.choices):
-        raise InvalidInput(
+        raise _bad(
             "a message has too many choices, or one twice",
-            code="message.bad_wishes",
-            hint=f"give at most {MOST_CHOICES} different choices",
+            f"give at most {MOST_CHOICES} different choices",
         )
     for choice in options.choices:
         if not 0 < len(choice) <= LONGEST_CHOICE or not choice.isprintable() or choice.isspace():
-            raise InvalidInput(
+            raise _bad(
                 f"{choice[:LONGEST_CHOICE]!r} cannot be a choice",
-                code="message.bad_wishes",
-                hint=f"a choice has 1 to {LONGEST_CHOICE} printable characters",
+                f"a choice has 1 to {LONGEST_CHOICE} printable characters",
             )
     for step in options.escalate:
         if Identifier.parse(step.receiver).kind == "component":
-            raise InvalidInput(
-                f"{step.receiver} cannot be asked by escalation",
-                code="message.bad_wishes",
-                hint="name a peer or a collective",
+            raise _bad(
+                f"{step.receiver} cannot be asked by escalation", "name a peer or a collective"
             )
+
+
+def _bad(message: str, hint: str) -> InvalidInput:
+    return InvalidInput(message, code="message.bad_wishes", hint=hint)

@@ -605,15 +605,6 @@ class DirectoryChanges:
         """Appends the events that a crash may have left."""
         await self._outbox.flush()
 
-    async def use_file(
-        self, declared: SiteDirectory, *, by: str, is_logged: bool = False
-    ) -> list[PeopleChange]:
-        """Takes over the people of a new site file and returns the changes, which are logged unless
-        another process has logged them. Stored entries stay; the file overrides them.
-        """
-        async with self._turn:
-            return await run_to_end(self._run(partial(self._use_file, declared, by, is_logged)))
-
     async def _run(self, work: Callable[[], T]) -> T:
         """Does work in a thread, then reports the changed peers and appends the events."""
         done = await run_blocking(work)
@@ -631,7 +622,13 @@ class DirectoryChanges:
 
     # --- in a worker thread ---
 
-    def _use_file(self, declared: SiteDirectory, by: str, is_logged: bool) -> list[PeopleChange]:
+    @_change
+    def use_file(
+        self, declared: SiteDirectory, *, by: str, is_logged: bool = False
+    ) -> list[PeopleChange]:
+        """Takes over the people of a new site file and returns the changes, which are logged unless
+        another process has logged them. Stored entries stay; the file overrides them.
+        """
         people_changes = changes_of_file(self._directory.declared, declared, by)
         if people_changes and not is_logged:
             self._records.apply(self._outbox.entries(people_changes))

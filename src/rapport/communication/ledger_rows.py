@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -343,18 +343,9 @@ def summarise(rows: Iterable[LedgerRow]) -> Summary:
     reasons = Counter(
         each.reason for each in fates if each.fate in ("refused", "not reached") and each.reason
     )
-    return Summary(
-        told=counts["told"] + counts["answered"] + counts["declined"],
-        answered=counts["answered"],
-        declined=counts["declined"],
-        held=counts["held"],
-        refused=counts["refused"],
-        waiting=counts["waiting"],
-        in_doubt=counts["in doubt"],
-        not_reached=counts["not reached"],
-        skipped=counts["skipped"],
-        reasons=dict(reasons),
-    )
+    numbers = {name.replace(" ", "_"): counts[name] for name in get_args(PersonFateName)}
+    numbers["told"] += counts["answered"] + counts["declined"]
+    return Summary(**numbers, reasons=dict(reasons))
 
 
 def shown_reason(reason: str) -> str:

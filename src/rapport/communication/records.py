@@ -11,7 +11,7 @@ hundred thousand people may be held over night.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -47,6 +47,7 @@ _PAGES_AT_ONCE = 100
 _REMEMBERED = 100_000
 _PAUSES = RetryPolicy(longest_ms=60_000)
 _log = get_logger(__name__)
+T = TypeVar("T")
 
 MemberJobKind = Literal["begin", "time_out", "stop", "forget"]
 
@@ -518,23 +519,24 @@ class DecisionCache:
 
 def is_closed(kept: bytes) -> bool:
     """Whether a delivery record is closed; False when it cannot be read, which the engine logs."""
-    try:
-        return _RECORDS.decode(kept).tracking.closed
-    except msgspec.DecodeError:
-        return False
+    record = _decoded(_RECORDS, kept)
+    return record is not None and record.tracking.closed
 
 
 def has_answered(kept: bytes) -> bool:
     """Whether a member's record shows an answer, be it a refusal."""
+    member = _decoded(_MEMBERS, kept)
+    return member is not None and member.has_spoken()
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], kept: bytes) -> T | None:
     try:
-        return _MEMBERS.decode(kept).has_spoken()
+        return decoder.decode(kept)
     except msgspec.DecodeError:
-        return False
+        return None
 
 
 def _may_be_answered(kept: bytes) -> bool:
-    try:
-        stages = _RECORDS.decode(kept).tracking.stages
-    except msgspec.DecodeError:
-        return False
+    record = _decoded(_RECORDS, kept)
+    stages = record.tracking.stages if record is not None else ()
     return any(stage.satisfied or stage.declined for stage in stages)
