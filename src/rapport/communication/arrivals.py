@@ -33,6 +33,7 @@ from rapport.communication.delivery_state import DEFAULT_OPTIONS, DeliveryOption
 from rapport.communication.ledger_events import ADAPTER, LARGEST_EVENT, PROOF, PROVEN_SENDER
 from rapport.communication.sessions.logins import COMPONENT, Authenticator
 from rapport.communication.sessions.seals import FRESH_MS, INVALID
+from rapport.communication.texts import printable
 from rapport.core.codec import TrustedEvents
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, content_id, make_event
@@ -159,13 +160,9 @@ def _log_line(
         "given": message.id,
         "refers_to": message.refers_to,
     }
-    data = {name: _printable(value) for name, value in (about | details).items() if value}
-    subject = _printable(str(message.sender))
+    data = {name: printable(value, _SHOWN) for name, value in (about | details).items() if value}
+    subject = printable(str(message.sender), _SHOWN)
     return make_event(source=ARRIVING, id=id, type=type, subject=subject, time=now_ms, data=data)
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN])
 
 
 # --- messages that wait for a login ---

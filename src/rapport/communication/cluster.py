@@ -47,9 +47,11 @@ from rapport.communication.adapters.dispatch import (
 )
 from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
 from rapport.communication.adapters.outputs import (
+    LONGEST_CLOSE_MS,
     Outputs,
     PeerInstances,
     check_output,
+    close_adapter,
     removal_task,
 )
 from rapport.communication.cluster_channels import (
@@ -559,7 +561,7 @@ class SharedOutputs(Outputs):
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
         await self.cluster.carry(absent.adapter)
         await self._tasks.stop(f"adapter.{name}.instances")
-        await self._close(adapter)
+        await close_adapter(name, adapter, self._clock, LONGEST_CLOSE_MS)
 
 
 def announced(records: RecordStore) -> set[str]:

@@ -309,6 +309,15 @@ def clean(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+def printable(text: str, most: int) -> str:
+    """The beginning of a text from outside, with `?` for what cannot be printed.
+
+    >>> printable("a\\nbc", 3)
+    'a?b'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+
+
 def _parts(template: str, known: Collection[str] = ()) -> list[tuple[str, str | None]]:
     try:
         parsed = list(string.Formatter().parse(template))

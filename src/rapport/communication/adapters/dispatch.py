@@ -65,7 +65,6 @@ OPEN_AFTER, TIMEOUT_COUNTS = 3, 2
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 2_000, 60_000
 _MOST_BREAKERS = 20_000
 """Peers and addresses with failures that are remembered; the oldest is forgotten first."""
-_MOST_SPARE = 1_000
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
@@ -90,18 +89,15 @@ class PeerQueues:
         """Of peers that wait or are busy."""
         self._ready: deque[str] = deque()
         self._ready_suspects: deque[str] = deque()
-        self._spare: list[deque[PendingDelivery]] = []
-        """Empty ones: peers come and go with every batch, and a new deque costs more."""
 
     def put(self, entries: Iterable[PendingDelivery]) -> None:
         """Queues each behind others for the same peer."""
-        queues, ready, spare = self._queues, self._ready, self._spare
-        suspects = self._suspects
+        queues, ready, suspects = self._queues, self._ready, self._suspects
         for entry in entries:
             peer = entry.delivery.peer
             queue = queues.get(peer)
             if queue is None:
-                queue = queues[peer] = spare.pop() if spare else deque()
+                queue = queues[peer] = deque()
                 (self._ready_suspects if peer in suspects else ready).append(peer)
             queue.append(entry)
 
@@ -126,14 +122,12 @@ class PeerQueues:
 
     def done(self, entries: Sequence[PendingDelivery]) -> None:
         """The taken ones have ended: their peers' next deliveries may be taken."""
-        queues, ready, spare = self._queues, self._ready, self._spare
-        suspects = self._suspects
+        queues, ready, suspects = self._queues, self._ready, self._suspects
         for peer in dict.fromkeys([entry.delivery.peer for entry in entries]):
             if queues[peer]:
                 (self._ready_suspects if peer in suspects else ready).append(peer)
             else:
-                spare.append(queues.pop(peer))
-        del spare[_MOST_SPARE:]
+                del queues[peer]
 
     def waiting(self, peer: str) -> int:
         """Deliveries that wait for a peer, without those being sent."""

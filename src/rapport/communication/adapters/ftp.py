@@ -262,20 +262,26 @@ class FtpFolder:
 
     def delete(self, name: str) -> None:
         """Deletes a file; a missing one is no error."""
-        with self._translated() as ftp, suppress(_Gone):
-            _unless_gone(ftp, name, lambda: ftp.delete(_wire(name)))
+        with self._translated() as ftp:
+            try:
+                ftp.delete(_wire(name))
+            except ftplib.error_perm:
+                if self.has(name):
+                    raise
 
     def move(self, name: str, folder: str) -> None:
         """Moves a file into a folder below, replacing one of its name; a missing one is
         no error.
         """
         target = f"{_wire(folder)}/{_wire(name)}"
-        with self._translated() as ftp, suppress(_Gone):
+        with self._translated() as ftp:
             with suppress(ftplib.error_perm):
                 ftp.mkd(_wire(folder))
             try:
-                _unless_gone(ftp, name, lambda: ftp.rename(_wire(name), target))
+                ftp.rename(_wire(name), target)
             except ftplib.error_perm:
+                if not self.has(name):
+                    return
                 # A server that does not replace: delete the file first.
                 with suppress(ftplib.error_perm):
                     ftp.delete(target)
@@ -354,10 +360,6 @@ class FtpFolder:
         return clean(text.replace(password, "...") if password else text)[:200]
 
 
-class _Gone(Exception):
-    """The file does not exist any more."""
-
-
 class _Encrypted(ftplib.FTP_TLS):
     """FTPS whose transfers reuse the TLS session of the login, as many servers demand."""
 
@@ -386,16 +388,6 @@ def _end(source: socket.socket) -> None:
     if isinstance(source, ssl.SSLSocket):
         with suppress(OSError):
             source.unwrap()
-
-
-def _unless_gone(ftp: ftplib.FTP, name: str, work: object) -> None:
-    assert callable(work)
-    try:
-        work()
-    except ftplib.error_perm:
-        if _wire(name) in ftp.nlst():
-            raise
-        raise _Gone from None
 
 
 def _wire(name: str) -> str:

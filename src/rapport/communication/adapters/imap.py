@@ -12,7 +12,7 @@ after = "move"                         # leave, flag or move mails that were rea
 
 `MailReader` reads a folder from its durable cursor on. `Mailbox` blocks and has a thread of its
 own; errors of the driver become ours there, without anything that the server could have repeated of
-the login. `_BoundedImap` adds to the standard library's client bounded reading, IDLE, and
+the login. `ImapConnection` adds to the standard library's client bounded reading, IDLE, and
 interruption from another thread.
 """
 
@@ -160,7 +160,7 @@ _SLACK = 65_536
 """For literals that are no mails (folder names)."""
 
 
-class _BoundedImap(imaplib.IMAP4):
+class ImapConnection(imaplib.IMAP4):
     """Reads from the socket itself, so that it never reads more than it requested."""
 
     def __init__(self, *arguments: Any, longest_literal: int, **options: Any) -> None:
@@ -229,11 +229,7 @@ class _BoundedImap(imaplib.IMAP4):
         return popped
 
 
-class PlainConnection(_BoundedImap):
-    """Not encrypted, or by `starttls`."""
-
-
-class TlsConnection(_BoundedImap, imaplib.IMAP4_SSL):
+class TlsConnection(ImapConnection, imaplib.IMAP4_SSL):
     """Encrypted from the first byte."""
 
 
@@ -252,7 +248,7 @@ class Mailbox:
 
     def __init__(self, settings: ImapSettings) -> None:
         self._settings = settings
-        self._connection: PlainConnection | TlsConnection | None = None
+        self._connection: ImapConnection | None = None
         self.validity, self.next_uid = 0, 1
         self._can: frozenset[str] = frozenset()
         self._more = False
@@ -340,7 +336,7 @@ class Mailbox:
             with suppress(imaplib.IMAP4.error, OSError, ValueError):
                 connection.shutdown()
 
-    def _connected(self) -> PlainConnection | TlsConnection:
+    def _connected(self) -> ImapConnection:
         settings = self._settings
         options: dict[str, Any] = {
             "timeout": settings.timeout_ms / 1_000,
@@ -349,12 +345,12 @@ class Mailbox:
         if settings.encryption == "tls":
             context = ssl.create_default_context()
             return TlsConnection(settings.host, settings.port, ssl_context=context, **options)
-        connection = PlainConnection(settings.host, settings.port, **options)
+        connection = ImapConnection(settings.host, settings.port, **options)
         if settings.encryption == "starttls":
             connection.starttls(ssl.create_default_context())
         return connection
 
-    def _log_in(self, connection: PlainConnection | TlsConnection) -> None:
+    def _log_in(self, connection: ImapConnection) -> None:
         """Logs in. The server's own words stay out of the error: it may repeat the password."""
         user, password = self._settings.user, self._settings.password
         can = {str(word).upper() for word in connection.capabilities}
@@ -375,7 +371,7 @@ class Mailbox:
         except (imaplib.IMAP4.error, UnicodeError):
             raise refused from None
 
-    def _move(self, connection: PlainConnection | TlsConnection, numbers: str) -> None:
+    def _move(self, connection: ImapConnection, numbers: str) -> None:
         folder = quoted(self._settings.move_to)
         command = "MOVE" if "MOVE" in self._can else "COPY"
         answer, _said = connection.uid(command, numbers, folder)
@@ -396,7 +392,7 @@ class Mailbox:
         return SourceUnavailable(f"{what}: {self._harmless(words.decode('latin-1'))}", code=REFUSED)
 
     @contextmanager
-    def _translated(self) -> Iterator[PlainConnection | TlsConnection]:
+    def _translated(self) -> Iterator[ImapConnection]:
         """Translates the driver's errors."""
         try:
             yield self._connection  # type: ignore[misc]

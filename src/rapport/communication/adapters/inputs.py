@@ -66,7 +66,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Chance, Clock, Ids
-from rapport.kernel.tasks import Tasks, cancel_until_done, first_of, run_to_end
+from rapport.kernel.tasks import Tasks, ends_within, first_of, run_to_end
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
@@ -294,10 +294,7 @@ class PullInput:
 
     async def _publish_pulled(self, pulling: asyncio.Future[Any], call: IsolatedCall[Any]) -> bool:
         """Publishes the messages that the adapter returns within the limit."""
-        deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
-        waits: set[asyncio.Future[Any]] = {pulling, deadline}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        await cancel_until_done(deadline)
+        await ends_within(pulling, self._clock, self._within_ms)
         await end_isolated(pulling, call)
         if pulling.cancelled():
             raise Unavailable(

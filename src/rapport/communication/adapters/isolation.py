@@ -32,7 +32,7 @@ from rapport.communication.adapters.base import (
 )
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import cancel_until_done
+from rapport.kernel.tasks import cancel_until_done, ends_within
 from rapport.kernel.telemetry import get_logger
 
 PATIENCE_SECONDS = 5.0
@@ -168,14 +168,11 @@ async def run_within(
     """Awaits an adapter's work up to the limit; raises TimeoutError, or what the work raises."""
     call = IsolatedCall(work, monitor)
     running = asyncio.ensure_future(call)
-    deadline = asyncio.ensure_future(clock.sleep(limit_ms))
     try:
-        await asyncio.wait({running, deadline}, return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
+        if not await ends_within(running, clock, limit_ms):
             raise TimeoutError(f"no answer within {format_duration(limit_ms)}")
         running.result()
     finally:
-        await cancel_until_done(deadline)
         await end_isolated(running, call)
 
 
@@ -299,19 +296,11 @@ class AdapterCaller:
         self, running: asyncio.Future[Any], on_slow: Callable[[], None]
     ) -> bool:
         began_ns = self._clock.steady_ns()
-        if await self._ends_within(running, min(SLOW_MS, self._deadline_ms)):
+        if await ends_within(running, self._clock, min(SLOW_MS, self._deadline_ms)):
             return True
         on_slow()
         left_ms = self._deadline_ms - (self._clock.steady_ns() - began_ns) // _NS_PER_MS
-        return left_ms > 0 and await self._ends_within(running, left_ms)
-
-    async def _ends_within(self, running: asyncio.Future[Any], duration_ms: int) -> bool:
-        deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(duration_ms))
-        try:
-            await asyncio.wait({running, deadline}, return_when=asyncio.FIRST_COMPLETED)
-            return running.done()
-        finally:
-            await cancel_until_done(deadline)
+        return left_ms > 0 and await ends_within(running, self._clock, left_ms)
 
 
 def checked_outcome(outcome: object, adapter: str) -> Outcome:

@@ -404,7 +404,8 @@ class PacketIds:
         for key, raw in entries:
             try:
                 if key == PACKETS:
-                    self.ids = msgspec.msgpack.decode(raw, type=_Packets).ids
+                    kept = msgspec.msgpack.decode(raw, type=dict[str, dict[str, str]])
+                    self.ids = kept.get("ids", {})
                 elif key.startswith(TOPIC):
                     self.topics[key] = msgspec.msgpack.decode(raw, type=LastPacket)
             except msgspec.DecodeError:
@@ -420,10 +421,6 @@ class PacketIds:
             del self.topics[oldest]
             self._unkept.pop(oldest, None)
             self._gone[oldest] = None
-
-
-class _Packets(msgspec.Struct):
-    ids: dict[str, str] = {}
 
 
 def _digest(packet: Packet) -> str:

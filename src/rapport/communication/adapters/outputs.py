@@ -165,15 +165,21 @@ class PeerInstances:
 
     async def _close_outdated(self) -> int:
         outdated, self._outdated = self._outdated, []
-        await asyncio.gather(*(self._close(instance) for instance in outdated))
+        await asyncio.gather(
+            *(
+                close_adapter(self.name, each.adapter, self._clock, _CLOSE_WITHIN_MS)
+                for each in outdated
+            )
+        )
         return len(outdated)
 
-    async def _close(self, instance: _Instance) -> None:
-        """An instance that fails or hangs keeps no others open."""
-        try:
-            await run_within(self._clock, _CLOSE_WITHIN_MS, instance.adapter.close)
-        except Exception as error:
-            _log.error("adapter not closed", adapter=self.name, error=str(error)[:200])
+
+async def close_adapter(name: str, adapter: OutputAdapter, clock: Clock, within_ms: int) -> None:
+    """Closes an adapter; one that fails or hangs keeps no others open."""
+    try:
+        await run_within(clock, within_ms, adapter.close)
+    except Exception as error:
+        _log.error("adapter not closed", adapter=name, error=repr(error)[:200])
 
 
 def instance_factory(kind: type[Any]) -> MakeInstance:
@@ -209,7 +215,7 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 _OUTPUT = "output."
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
-_LONGEST_CLOSE_MS = 10_000
+LONGEST_CLOSE_MS = 10_000
 RETRIES_WITHIN_MS = 15_000
 """How long removing an adapter waits for deliveries in a retry pause."""
 _RETRY_STEP_MS = 50
@@ -420,7 +426,7 @@ class Outputs:
         """
         await self._tasks.stop()
         for served in self._served.values():
-            await self._close(served.adapter)
+            await close_adapter(served.adapter.name, served.adapter, self._clock, LONGEST_CLOSE_MS)
 
     # --- parts ---
 
@@ -434,7 +440,7 @@ class Outputs:
         await served.dispatch.drain()
         await self._wait_for_retries(name, served.dispatch)
         await self._tasks.stop(f"adapter.{name}", f"adapter.{name}.instances")
-        await self._close(served.adapter)
+        await close_adapter(name, served.adapter, self._clock, LONGEST_CLOSE_MS)
         self._departing.pop(name)
         self._removals.discard(name)
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
@@ -461,13 +467,6 @@ class Outputs:
             await self._clock.sleep(max(due_ms - now_ms, _RETRY_STEP_MS))
             await self.engine.run_due()
             await dispatch.drain()
-
-    async def _close(self, adapter: OutputAdapter) -> None:
-        """An adapter that does not close keeps no others from closing."""
-        try:
-            await run_within(self._clock, _LONGEST_CLOSE_MS, adapter.close)
-        except Exception as error:
-            _log.error("adapter not closed", adapter=adapter.name, error=repr(error))
 
     def _running(self, adapter: OutputAdapter) -> RunningOutput:
         return RunningOutput(adapter, self._new_dispatch(adapter))

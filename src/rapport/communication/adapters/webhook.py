@@ -220,26 +220,32 @@ def webhook_body(delivery: Delivery, link: str) -> bytes:
     """Structured CloudEvents JSON; the same bytes for every attempt."""
     if delivery.effect is not None:
         return _action_body(delivery, delivery.effect)
+    data = {
+        "message": delivery.message,
+        "peer": delivery.peer,
+        "text": delivery.text,
+        "policy": delivery.policy,
+        "detection": delivery.detection,
+        "urgent": delivery.urgent,
+        "wants_answer": delivery.wants_answer,
+        "answer_at": link,
+        **_own_fields(delivery),
+    }
+    about = delivery.key, "rapport.message", f"peer:{delivery.peer}", delivery.time
+    return _cloud_event(*about, data=data)
+
+
+def _cloud_event(id: str, type: str, subject: str, time_ms: int, **more: object) -> bytes:
     return msgspec.json.encode(
         {
             "specversion": "1.0",
-            "id": delivery.key,
+            "id": id,
             "source": "rapport",
-            "type": "rapport.message",
-            "subject": f"peer:{delivery.peer}",
-            "time": format_time(delivery.time),
+            "type": type,
+            "subject": subject,
+            "time": format_time(time_ms),
             "datacontenttype": "application/json",
-            "data": {
-                "message": delivery.message,
-                "peer": delivery.peer,
-                "text": delivery.text,
-                "policy": delivery.policy,
-                "detection": delivery.detection,
-                "urgent": delivery.urgent,
-                "wants_answer": delivery.wants_answer,
-                "answer_at": link,
-                **_own_fields(delivery),
-            },
+            **more,
         }
     )
 
@@ -259,19 +265,9 @@ def _own_fields(delivery: Delivery) -> dict[str, str]:
 
 def _action_body(delivery: Delivery, effect: Effect) -> bytes:
     """The action's data, with the detection that caused it."""
-    return msgspec.json.encode(
-        {
-            "specversion": "1.0",
-            "id": effect.id,
-            "source": "rapport",
-            "type": effect.type,
-            "subject": effect.subject or f"policy/{delivery.policy}",
-            "time": format_time(effect.time),
-            "datacontenttype": "application/json",
-            "detection": delivery.detection,
-            "data": msgspec.Raw(effect.data.encode()),
-        }
-    )
+    subject, data = effect.subject or f"policy/{delivery.policy}", effect.data.encode()
+    about = effect.id, effect.type, subject, effect.time
+    return _cloud_event(*about, detection=delivery.detection, data=msgspec.Raw(data))
 
 
 def _text(error: Exception) -> str:
