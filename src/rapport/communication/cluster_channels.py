@@ -11,9 +11,9 @@ is guarded by the lease.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -38,6 +38,9 @@ from rapport.store.base import (
     Put,
     RecordStore,
 )
+
+if TYPE_CHECKING:
+    from rapport.communication.cluster_order import OrderedHandoff
 
 OUTPUT = "output."
 HANDED = "handed"
@@ -314,22 +317,6 @@ class ChannelPage(msgspec.Struct, frozen=True):
     """Of `input`: position and share of the messages that cross."""
 
 
-class Handoff(Protocol):
-    """The ordered way of a share's deliveries: see `OrderedHandoff`."""
-
-    places: Mapping[str, int]
-    """Positions in `input` of the messages of the last batch, by id."""
-
-    async def open(self) -> None:
-        """Called before the engine reads."""
-
-    async def note(self, position: int) -> None:
-        """Notes that the engine has handled everything up to a position."""
-
-    async def append(self, channel: str, events: Sequence[Event]) -> AppendResult:
-        """Appends deliveries for a channel."""
-
-
 class SharedReader:
     """Reads channels once for all shares of this process."""
 
@@ -398,7 +385,11 @@ class ShareChannel:
     """See Channel: the events of one share in a divided channel, at their positions."""
 
     def __init__(
-        self, name: str, reading: SharedReader, held: HeldShare, handoff: Handoff | None = None
+        self,
+        name: str,
+        reading: SharedReader,
+        held: HeldShare,
+        handoff: OrderedHandoff | None = None,
     ) -> None:
         self.name, self._reading, self._held, self._handoff = name, reading, held, handoff
         self._source: Channel = reading.channels.channel(name)
@@ -469,7 +460,7 @@ class ShareChannels:
         self._reading, self._records, self._held = reading, records, held
         self.whole = reading.channels
         self._divided: dict[str, ShareChannel] = {}
-        self.handoff: Handoff | None = None
+        self.handoff: OrderedHandoff | None = None
         """None = deliveries go out at once."""
 
     def channel(self, name: str) -> Channel:

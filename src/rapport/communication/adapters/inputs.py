@@ -83,7 +83,6 @@ class InputCounts(msgspec.Struct):
     refused: int = 0
     errors: int = 0
     pulls: int = 0
-    last_pull_ms: int = 0
     trouble: str = ""
     """The last error; empty after a success."""
 
@@ -281,7 +280,6 @@ class PullInput:
         if self._unpublished:
             return await run_to_end(self._publish_all(self._unpublished))
         self.counts.pulls += 1
-        self.counts.last_pull_ms = self._clock.now_ms()
         call: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(call)
         publishing = asyncio.ensure_future(self._publish_pulled(pulling, call))

@@ -59,14 +59,12 @@ class StepMonitor:
         self.slow_ns = SLOW_STEP_MS * _NS_PER_MS
         self.blocked = 0
         """Steps that took too long."""
-        self.longest_ms = 0
         self._reported_ns: int | None = None
 
     def record_slow(self, began_ns: int, now_ns: int) -> None:
         """Counts a slow step, and logs it at most once a minute."""
         took_ms = (now_ns - began_ns) // _NS_PER_MS
         self.blocked += 1
-        self.longest_ms = max(self.longest_ms, took_ms)
         if self._reported_ns is not None and now_ns - self._reported_ns < _REPORT_EVERY_NS:
             return
         self._reported_ns = now_ns

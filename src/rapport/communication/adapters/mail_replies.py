@@ -9,10 +9,10 @@ Message-ID of ours with the right token: its author has seen the mail. It become
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from email.message import Message as ParsedMail
 from functools import partial
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
 import msgspec
@@ -42,12 +42,15 @@ from rapport.communication.ledger import Ledger
 from rapport.communication.ledger_events import PROOF, SOURCE
 from rapport.communication.links import is_answer_token, name_from_link
 from rapport.communication.notifications import ENGINE
-from rapport.communication.peers import Peer, shown_address
+from rapport.communication.peers import shown_address
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.message import CONTROL, Identifier, Message
 from rapport.kernel.clock import Clock
+
+if TYPE_CHECKING:
+    from rapport.communication.directory import StoredDirectory
 
 ADAPTER = "mail"
 _MAIL = f"{ADAPTER}:"
@@ -404,17 +407,10 @@ def _shown(text: str) -> str:
 # --- the node's side ---
 
 
-class PeerNames(Protocol):
-    """The part of a directory that `AddressBook` needs."""
-
-    def peer_names(self) -> Iterable[str]: ...
-    def peer(self, name: str) -> Peer | None: ...
-
-
 class AddressBook:
     """Peers by mail address, read from the directory once a minute."""
 
-    def __init__(self, directory: PeerNames, clock: Clock) -> None:
+    def __init__(self, directory: StoredDirectory, clock: Clock) -> None:
         self._directory, self._clock = directory, clock
         self._peers: dict[str, str | None] = {}
         self._read_ns: int | None = None

@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -58,6 +58,9 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
+
+if TYPE_CHECKING:
+    from rapport.communication.engine import CommunicationEngine
 
 IDLE_MS = 10 * 60_000
 _CLOSE_WITHIN_MS = 5_000
@@ -242,22 +245,6 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Peers with an open circuit breaker."""
 
 
-class RetryingEngine(Protocol):
-    """The part of `CommunicationEngine` that removing an adapter needs."""
-
-    async def handle_accepted(self) -> None:
-        """Returns when every message accepted so far is queued for its adapters."""
-
-    async def next_retry_ms(self, adapter: str) -> int:
-        """When the next one by this adapter is due, ms UTC; 0 = there is none."""
-
-    async def run_due(self) -> None:
-        """Queues the due deliveries now."""
-
-    async def retry_now(self, adapter: str) -> None:
-        """Queues the rest by this adapter at once."""
-
-
 class RunningOutput(msgspec.Struct, frozen=True):
     """An adapter and its dispatch."""
 
@@ -301,7 +288,7 @@ class Outputs:
         self._served: dict[str, RunningOutput] = {}
         self._absent: dict[str, Dispatch] = {}
         self._tasks = Tasks(clock)
-        self.engine: RetryingEngine | None = None
+        self.engine: CommunicationEngine | None = None
         """None where there is no engine."""
         self._departing: dict[str, RunningOutput] = {}
         """Adapters being removed for which nothing more is queued."""
