@@ -327,7 +327,6 @@ def check_least(table: Fields, action: Action, collectives: Mapping[str, Collect
 
 
 def people_behind(receiver: Identifier, collectives: Mapping[str, Collective]) -> int:
-    """The number of people behind a receiver."""
     known = collectives.get(receiver.name) if receiver.kind == "collective" else None
     return len(set(known.members)) if known is not None else 1
 

@@ -144,5 +144,4 @@ PolicyActions = Callable[[str, str], DeclaredActions]
 
 
 def no_own_actions(_policy: str, _version: str) -> DeclaredActions:
-    """Policies declare no actions of their own."""
     return DeclaredActions()

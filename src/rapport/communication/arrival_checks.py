@@ -74,7 +74,6 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shape_fault(message: Message, settings: ArrivalSettings) -> InvalidInput | None:
-    """The fault in the form of a message, or None."""
     names = _names(message)
     # Together short and printable means that each is.
     whole = "".join(names)
@@ -174,7 +173,6 @@ class RecentEntries(Generic[T]):
         self._seen: OrderedDict[str, tuple[int, T]] = OrderedDict()
 
     def get(self, id: str) -> T | None:
-        """The entry of that id, or None."""
         found = self._seen.get(id)
         return None if found is None else found[1]
 

@@ -419,7 +419,6 @@ class Assembly:
 
     @property
     def dispatches(self) -> list[Dispatch]:
-        """The dispatches of the adapters."""
         return self.outputs.dispatches()
 
     def _has_listeners(self) -> bool:

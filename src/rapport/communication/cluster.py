@@ -175,7 +175,6 @@ class LeasedAdapter:
         self.repeatable = is_repeatable(adapter)
 
     async def send(self, delivery: Delivery) -> Outcome | None:
-        """See OutputAdapter."""
         return await self._sends.run(self._adapter.send(delivery))
 
     async def close(self) -> None:
@@ -183,14 +182,11 @@ class LeasedAdapter:
 
 
 class LeasedBatchAdapter(LeasedAdapter):
-    """The same for a batch adapter."""
-
     def __init__(self, adapter: OutputAdapter, sends: LeasedCalls, batch: BatchAdapter) -> None:
         super().__init__(adapter, sends)
         self._batch, self.keeps_order = batch, batch.keeps_order
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
-        """See BatchAdapter."""
         return await self._sends.run(_all(self._batch, deliveries))
 
 
@@ -201,15 +197,12 @@ async def _all(
 
 
 def leased(adapter: OutputAdapter, sends: LeasedCalls) -> OutputAdapter:
-    """The adapter for one share."""
     if isinstance(adapter, BatchAdapter):
         return LeasedBatchAdapter(adapter, sends, adapter)
     return LeasedAdapter(adapter, sends)
 
 
 class _ShareWork(msgspec.Struct, frozen=True):
-    """The running work of one share."""
-
     held: HeldShare
     channels: ShareChannels
     sends: LeasedCalls

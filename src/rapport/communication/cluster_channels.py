@@ -226,22 +226,18 @@ class ShareRecords:
         """Delivery records whose share is written, as far as is remembered."""
 
     def get(self, table: str, key: str) -> bytes | None:
-        """See RecordStore."""
         kept = self._records.get(table, self._own(table, key))
         if table in COUNTED:
             self._read[table, key] = kept
         return kept
 
     def put(self, table: str, key: str, value: bytes) -> None:
-        """See RecordStore."""
         self.apply((Put(table, key, value),))
 
     def delete(self, table: str, key: str) -> None:
-        """See RecordStore."""
         self.apply((Delete(table, key),))
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """See RecordStore."""
         guards = [self._held.guard]
         own: list[Change] = []
         placed: set[str] = set()
@@ -260,7 +256,6 @@ class ShareRecords:
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """See RecordStore."""
         if table not in OWN:
             return self._records.find(table, prefix=prefix, after=after, limit=limit)
         start = self._prefix + after if after else ""
@@ -342,7 +337,6 @@ class SharedReader:
         return page
 
     async def share_of(self, channel: str, event: Event) -> int:
-        """The share of an event."""
         found = assign_share(channel, event, self._count)
         if not found.about:
             return found.share
@@ -464,7 +458,6 @@ class ShareChannels:
         """None = deliveries go out at once."""
 
     def channel(self, name: str) -> Channel:
-        """See Channels."""
         if not is_divided(name):
             return self.whole.channel(name)
         if name not in self._divided:
@@ -472,7 +465,6 @@ class ShareChannels:
         return self._divided[name]
 
     def names(self) -> list[str]:
-        """See Channels."""
         return self.whole.names()
 
     async def subscribe(
@@ -499,7 +491,6 @@ class ShareChannels:
         return await self.whole.find_event(event_id)
 
     async def is_ours(self, channel: str, stored: StoredEvent | None) -> bool:
-        """See PartialChannels."""
         if stored is None:
             return self._held.number == 0
         return await self._reading.share_of(channel, stored.event) == self._held.number

@@ -216,7 +216,6 @@ class ContentFault(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
     def as_error(self) -> InvalidInput:
-        """The fault as an exception."""
         return InvalidInput(self.message, code=self.code, hint=self.hint)
 
 

@@ -300,8 +300,6 @@ class MembersAbandoned(msgspec.Struct, frozen=True, tag="given_up"):
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True, tag="outcome"):
-    """The outcome of one attempt."""
-
     peer: str
     address: str
     attempt: int

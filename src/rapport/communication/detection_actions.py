@@ -586,7 +586,6 @@ def message_for(
 
 
 def message_saying(action: Action, text: str, detection_id: str = "") -> Message:
-    """The message of an action with that content."""
     return Message(
         type="NOTIFICATION" if action.effect is None else "ACTION",
         subtype=action.phrase,

@@ -167,7 +167,6 @@ class DirectoryRecords:
         self._records = records
 
     def get(self, kind: EntryKind, name: str) -> StoredEntry | None:
-        """The entry of that name, or None."""
         raw = self._records.get(_TABLES[kind], name)
         return None if raw is None else msgspec.json.decode(raw, type=StoredEntry)
 
@@ -281,7 +280,6 @@ class StoredDirectory:
     # --- look-ups of deliveries ---
 
     def peer(self, name: str) -> Peer | None:
-        """The peer of that name, or None."""
         if found := self.declared.peer(name):
             return found
         kept = self.kept.get("peer", name)

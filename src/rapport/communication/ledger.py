@@ -152,7 +152,6 @@ class LedgerIndex:
         return [_as(MessageRow, row) for row in found]
 
     def message(self, message: str) -> MessageRow | None:
-        """One message, or None."""
         found = self._kept.by_key(MESSAGES, [[message]])
         return _as(MessageRow, found[0]) if found else None
 

@@ -373,7 +373,6 @@ def _fate(rows: Sequence[LedgerRow]) -> PersonFate:
 
 
 def _furthest(rows: Sequence[LedgerRow]) -> tuple[PersonFateName, LedgerRow | None]:
-    """The fate, and the row it is from."""
     person = next((row for row in rows if not row.address), None)
     if person is not None and person.state == "answered":
         return ("declined" if person.declined else "answered"), person

@@ -39,7 +39,6 @@ class LoggedRecords:
         """Held while records are loaded, so that an entry added meanwhile is not lost."""
 
     def key(self, name: str) -> str:
-        """The key of the record with this name."""
         return _ENTRY + name
 
     def has_changed(self) -> bool:

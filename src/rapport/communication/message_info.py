@@ -576,8 +576,6 @@ class MessageInfoService:
 
 
 class _InfoRecord(msgspec.Struct, frozen=True):
-    """One record."""
-
     type: str
     subtype: str
     information: MessageInformation

@@ -187,7 +187,6 @@ def query_of(criteria: Criteria, closed: Collection[str] | None = None) -> Query
 
 
 def compared(field: Field, operator: Comparison, value: Scalar) -> Condition:
-    """A field compared with a value."""
     return Compare(operator, field, Literal(value))
 
 
@@ -351,8 +350,6 @@ class LoggedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of messages."""
-
     messages: tuple[LoggedMessage, ...]
     token: str
     """Gives this page again."""
@@ -449,8 +446,6 @@ class QueryCriteria:
 
 
 class _PageSearch:
-    """The search for one page."""
-
     def __init__(
         self, channels: Channels, clock: Clock, fates: MessageFates, place: PagePosition
     ) -> None:

@@ -98,19 +98,15 @@ class SiteDirectory:
         }
 
     def peer(self, name: str) -> Peer | None:
-        """The declared peer, or None."""
         return self._peers.get(name)
 
     def collective(self, name: str) -> Collective | None:
-        """The declared collective, or None."""
         return self._collectives.get(name)
 
     def policy_of(self, name: str) -> Collective | None:
-        """See PeerDirectory."""
         return self._collectives.get(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """See PeerDirectory."""
         return names_after(self._sorted.get(name, ()), after, limit)
 
     def peer_names(self) -> list[str]:
@@ -223,7 +219,6 @@ class CachedDirectory:
         return found
 
     def collective(self, name: str) -> Collective | None:
-        """The collective as it is now, or None."""
         return self._directory.collective(name)
 
     def policy_of(self, name: str) -> Collective | None:

@@ -39,8 +39,6 @@ ImportOutcome = Literal["added", "changed", "unchanged", "refused"]
 
 
 class PersonRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table."""
-
     line: int
     name: str
     settings: dict[str, Any]

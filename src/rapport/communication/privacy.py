@@ -249,7 +249,6 @@ def clock_change(low: datetime, high: datetime, zone: ZoneInfo) -> datetime | No
 
 
 def _minutes(span: DaySpan) -> set[int]:
-    """The minutes of the day that a span covers."""
     end = span.end if span.start < span.end else span.end + DAY_MINUTES
     return {minute % DAY_MINUTES for minute in range(span.start, end)}
 

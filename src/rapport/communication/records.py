@@ -377,7 +377,6 @@ class DeliveryRecords:
         return found or MessageBody(text="", time=0)
 
     def save_body(self, key: str, body: MessageBody) -> None:
-        """Writes the body of a message."""
         self._transaction.put(BODIES, key, body)
 
     def member(self, record: str, peer: str) -> Member | None:
@@ -402,7 +401,6 @@ class DeliveryRecords:
         self.save_member(retry.record, before, msgspec.structs.replace(before, tries=tries))
 
     def delete_member(self, record: str, member: Member) -> None:
-        """Deletes a member."""
         key = member_key(record, member.peer)
         self._schedule.move(key, member.due_ms(), 0)
         self._transaction.delete(MEMBERS, key)
@@ -429,18 +427,15 @@ class RecentIds:
         self._older: dict[str, str] = {}
 
     def add(self, id: str, about: str = "") -> None:
-        """Remembers an id."""
         self._newer[id] = about
         if len(self._newer) >= self._most:
             self._older, self._newer = self._newer, {}
 
     def discard(self, id: str) -> None:
-        """Forgets an id."""
         self._newer.pop(id, None)
         self._older.pop(id, None)
 
     def clear(self) -> None:
-        """Forgets all ids."""
         self._newer.clear()
         self._older.clear()
 

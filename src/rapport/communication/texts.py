@@ -96,7 +96,6 @@ def _shown(piece: TextPiece, reader: TextReader) -> str:
 
 
 def local_time(moment_ms: int, zone: str) -> datetime:
-    """The moment in a time zone."""
     return (EPOCH + timedelta(milliseconds=moment_ms)).astimezone(ZoneInfo(zone))
 
 
@@ -214,7 +213,6 @@ def fill_template(template: str, detection: Detection, facts: Facts = no_facts) 
 def template_pieces(
     template: str, detection: Detection, facts: Facts = no_facts
 ) -> list[TextPiece]:
-    """The pieces of the text of one detection."""
     found: list[TextPiece] = []
     for text, field in _parts(template):
         found += [text] if text else []

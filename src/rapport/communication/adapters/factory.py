@@ -177,7 +177,6 @@ class SealingAdapter:
         return await self._inner.send(msgspec.structs.replace(delivery, address=address, text=text))
 
     async def close(self) -> None:
-        """Closes the wrapped adapter."""
         await self._inner.close()
 
 
@@ -217,7 +216,6 @@ class SiteInputs:
         self._declared = [(one, make_input(one, context)) for one in declared]
 
     def adapters(self, kind: str) -> dict[str, InputAdapter]:
-        """The adapters of a kind by name of the input."""
         return {one.name: adapter for one, adapter in self._declared if one.adapter == kind}
 
     async def run(self) -> None:

@@ -706,7 +706,6 @@ class ImapInput:
         return batch.messages
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See RereadsInput."""
         return await self._reader.read_again(found)
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
@@ -733,7 +732,6 @@ class ImapPushInput:
         intake.schedule(self._listen, name="imap")
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See RereadsInput."""
         return await self._reader.read_again(found)
 
     async def stop(self) -> None:

@@ -146,7 +146,6 @@ class PushInput:
             _log.error("input not stopped", input=self.name, error=repr(error))
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]:
-        """See Intake."""
         if self._ended:
             raise Conflict(
                 f"the input {self.name!r} was removed; nothing of this was taken",
@@ -160,7 +159,6 @@ class PushInput:
     __call__ = publish
 
     def schedule(self, work: Work, *, name: str = "") -> None:
-        """See Intake."""
         self._scheduled += 1
         task = f"input.{self.name}.{name or 'task'}.{self._scheduled}"
         self._tasks.start(task, partial(self._work_once, task, work))
@@ -230,7 +228,6 @@ class PullInput:
 
     @property
     def channel(self) -> str:
-        """The channel of its requests."""
         return f"{REQUEST_PREFIX}{self.name}"
 
     async def run(self) -> None:
@@ -577,7 +574,6 @@ class Inputs:
             await self.remove(name)
 
     def adapter(self, name: str) -> InputAdapter | None:
-        """The adapter of that name, or None."""
         entry = self._inputs.get(name)
         return entry.adapter if entry else None
 

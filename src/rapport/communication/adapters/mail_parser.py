@@ -85,7 +85,6 @@ class _Reader:
             self._line.append(unescape(text))
 
     def apply_tag(self, name: str, attributes: str, *, closing: bool) -> None:
-        """Applies one tag."""
         if name in _LINES or name == "blockquote":
             self._end_line()
         if closing:
@@ -126,8 +125,6 @@ _WITHIN = re.compile(rb"content-type[ \t]*:[ \t\r\n]*message/", re.IGNORECASE)
 
 
 class MailLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for one mail."""
-
     parts: int = 100
     depth: int = 10
     text: int = 1_000_000

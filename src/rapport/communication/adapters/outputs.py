@@ -147,7 +147,6 @@ class PeerInstances:
             await first_of(self._news.wait(), self._clock.sleep(max(self._idle_ms // 4, 1)))
 
     def count(self) -> int:
-        """Open instances."""
         return len(self._instances)
 
     async def close(self) -> None:
@@ -301,7 +300,6 @@ class Outputs:
         return self._served.keys()
 
     def adapter(self, name: str) -> OutputAdapter | None:
-        """The adapter of that name, or None."""
         served = self._served.get(name)
         return served.adapter if served else None
 

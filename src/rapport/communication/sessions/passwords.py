@@ -93,7 +93,6 @@ class FailureCount(msgspec.Struct, frozen=True):
         return FailureCount(1 if is_old else self.failures + 1, now_ms)
 
     def forgiven(self) -> FailureCount:
-        """One failure less."""
         return FailureCount(max(self.failures - 1, 0), self.last_ms)
 
 
@@ -244,7 +243,6 @@ class Passwords:
 
     @in_thread
     def has(self, peer: str) -> bool:
-        """Whether the peer has a password."""
         return self._records.get(_PASSWORDS, _key(peer)) is not None
 
     @in_thread
