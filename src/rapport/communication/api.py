@@ -426,7 +426,7 @@ async def open_communication(
         closing.push_async_callback(channels.close)
         ledger = await run_blocking(lambda: Ledger(channels, LedgerIndex(directory / LEDGER_FILE)))
         closing.callback(ledger.close)
-        assembly = Assembly(channels, channels.records, clock, config, options)
+        assembly = _assembly(channels, clock, config, options)
         closing.push_async_callback(assembly.close)
         await assembly.people.open()
         await assembly.services.open()
@@ -457,6 +457,13 @@ def _options(
         engines=_checked(engines_from_site(file)),
         acts=False,
     )
+
+
+def _assembly(
+    channels: LoggedChannels, clock: Clock, config: CommunicationConfig, options: AssemblyOptions
+) -> Assembly:
+    """Blocks briefly: it reads the secret of answer links."""
+    return Assembly(channels, channels.records, clock, config, options)
 
 
 def _open_channels(directory: Path, clock: Clock, file: TomlFile, site: Path) -> LoggedChannels:
@@ -643,7 +650,6 @@ class QuerySync:
         return QuerySync(self._thread, self._query.where(**given))
 
     def newest_first(self) -> QuerySync:
-        """Returns the newest message first."""
         return QuerySync(self._thread, self._query.newest_first())
 
     def page(self, token: str = "") -> MessagePage:

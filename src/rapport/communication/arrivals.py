@@ -549,7 +549,6 @@ class Arrivals:
         return found
 
     async def _prove(self, messages: Sequence[Message], trusted: Trusted) -> list[ProvenMessage]:
-        """The fault or the proof of each message."""
         faults = [self._sorter.form_fault(message) for message in messages]
         if not any(faults):
             return await self._proofs.of(messages, trusted)

@@ -411,7 +411,6 @@ class Assembly:
         return made
 
     def _announced(self, declared: CommunicationConfig, name: str) -> OutputAdapter:
-        """The adapter that another engine announced."""
         only = msgspec.structs.replace(
             declared, peers={}, actions={}, wanted=(name,), registered_later=()
         )

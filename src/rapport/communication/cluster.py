@@ -275,7 +275,6 @@ class Cluster:
         return self._notifications.add(callback, name)
 
     def remove_notification(self, id: str) -> bool:
-        """See CommunicationEngine."""
         return self._notifications.remove(id)
 
     @asynccontextmanager

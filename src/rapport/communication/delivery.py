@@ -194,7 +194,6 @@ class _Transition:
             self._close("timed_out", self._why_late(stage))
 
     def _why_late(self, stage: Stage) -> str:
-        """Why a stage missed its deadline."""
         if not stage.satisfied:
             declined = f" ({stage.declined} declined)" if stage.declined else ""
             return f"no answer from {stage.receiver}{declined}"

@@ -704,7 +704,6 @@ class DeliveryRunner:
     # --- jobs over many members ---
 
     def work_on(self, job: MemberJob, now_ms: int) -> None:
-        """Does one slice of a job."""
         if job.kind == "forget":
             self._delete_members(job)
             return

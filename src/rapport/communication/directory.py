@@ -187,7 +187,6 @@ class DirectoryRecords:
         return self._second_names(MEMBERS, collective)
 
     def is_member(self, collective: str, peer: str) -> bool:
-        """Whether the peer is a stored member."""
         return self._records.get(MEMBERS, _pair(collective, peer)) is not None
 
     def memberships(self, peer: str) -> Iterator[str]:

@@ -47,8 +47,6 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Roster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The shifts of a group."""
-
     shifts: tuple[Shift, ...]
     zone: str = "UTC"
     """Time zone of hours, days and dates."""

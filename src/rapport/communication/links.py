@@ -9,8 +9,6 @@ earlier links without a record of each.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -20,6 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from rapport.communication.sessions.seals import from_text, to_text
 from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import in_thread
@@ -52,8 +51,7 @@ def name_in_link(name: str) -> str:
     """
     if _PLAIN.fullmatch(name):
         return quote(name, safe="")
-    raw = name.encode("utf-8", "surrogatepass")
-    return _MARK + base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return _MARK + to_text(name.encode("utf-8", "surrogatepass"))
 
 
 def name_from_link(piece: str) -> str:
@@ -65,11 +63,10 @@ def name_from_link(piece: str) -> str:
     """
     if not piece.startswith(_MARK):
         return piece
-    coded = piece.removeprefix(_MARK)
+    raw = from_text(piece.removeprefix(_MARK))
     try:
-        raw = base64.b64decode(coded + "=" * (-len(coded) % 4), b"-_", validate=True)
-        return raw.decode("utf-8", "surrogatepass")
-    except (binascii.Error, ValueError):
+        return piece if raw is None else raw.decode("utf-8", "surrogatepass")
+    except ValueError:
         return piece
 
 

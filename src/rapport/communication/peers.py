@@ -83,8 +83,6 @@ class PeerDirectory(Protocol):
 
 
 class SiteDirectory:
-    """The directory that a site file declares."""
-
     def __init__(
         self,
         peers: Mapping[str, Peer],

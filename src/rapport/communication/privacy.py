@@ -71,7 +71,6 @@ class DateSpan(msgspec.Struct, frozen=True, array_like=True):
     last: str
 
     def has(self, day: date) -> bool:
-        """Whether the day lies in it."""
         shown = day.isoformat()
         shown = shown[-len(self.first) :] if len(self.first) < len(shown) else shown
         if self.first <= self.last:

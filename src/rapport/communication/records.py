@@ -361,7 +361,6 @@ class DeliveryRecords:
         return self._transaction.get_struct(DELIVERIES, key, DeliveryRecord)
 
     def save(self, before: DeliveryRecord | None, record: DeliveryRecord) -> None:
-        """Writes the record in place of the one before."""
         self._transaction.put(DELIVERIES, record.key, record)
         self._schedule.move(record.key, before.due_ms() if before else 0, record.due_ms())
 
@@ -384,7 +383,6 @@ class DeliveryRecords:
         return self._transaction.get_struct(MEMBERS, member_key(record, peer), Member)
 
     def save_member(self, record: str, before: Member | None, member: Member) -> None:
-        """Writes the member in place of the one before."""
         key = member_key(record, member.peer)
         self._transaction.put(MEMBERS, key, member)
         self._schedule.move(key, before.due_ms() if before else 0, member.due_ms())

@@ -52,14 +52,10 @@ class MomentPiece(msgspec.Struct, frozen=True, tag="moment"):
 
 
 class DurationPiece(msgspec.Struct, frozen=True, tag="duration"):
-    """A length of time."""
-
     duration_ms: int
 
 
 class ValuePiece(msgspec.Struct, frozen=True, tag="value"):
-    """A measured value with its unit."""
-
     value: NamedValue
 
 

@@ -88,7 +88,6 @@ def attempt_data(
 
 
 def outcome_data(delivery: Delivery, outcome: Outcome, position: int = 0) -> OutcomeData:
-    """The outcome that an adapter returned."""
     if isinstance(outcome, Failed):
         return attempt_data(
             delivery,
@@ -201,8 +200,6 @@ class StartMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class EndMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of a delivery."""
-
     position: int
     state: OutcomeState
     reason: str

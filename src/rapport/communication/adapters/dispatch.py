@@ -197,7 +197,6 @@ class Breakers:
         return Failed(reason, retry=True, unavailable=True)
 
     def note(self, delivery: Delivery, outcome: Outcome, now_ms: int, *, timed_out: bool) -> None:
-        """Counts the outcome of a call."""
         key = delivery.peer, delivery.address
         if not isinstance(outcome, Failed):
             if self._breakers:

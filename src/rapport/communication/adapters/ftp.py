@@ -288,7 +288,6 @@ class FtpFolder:
                 ftp.rename(_wire(name), target)
 
     def has(self, name: str) -> bool:
-        """Whether the folder has something of that name."""
         with self._translated() as ftp:
             return _wire(name) in ftp.nlst()
 

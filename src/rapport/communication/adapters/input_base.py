@@ -73,7 +73,6 @@ def dead_letter_inputs(name: str, channels: Channels, clock: Clock) -> DeadLette
 
 
 def rejected_input_event(name: str, found: RejectedInput, *, now_ms: int) -> Event:
-    """The event in the dead letter of a rejected input."""
     return make_event(
         source=f"input/{name}",
         id=found.id,

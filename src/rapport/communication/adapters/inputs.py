@@ -410,8 +410,6 @@ _log = get_logger(__name__)
 
 
 class InputStatus(InputCounts, kw_only=True):
-    """The present state of one input."""
-
     name: str
     kind: Literal["push", "pull"]
     owner: str

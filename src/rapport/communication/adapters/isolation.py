@@ -30,6 +30,7 @@ from rapport.communication.adapters.base import (
     SendInterrupted,
     Sent,
 )
+from rapport.communication.texts import clean
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import cancel_until_done, ends_within
@@ -338,4 +339,4 @@ def _text(value: object) -> str:
     """
     if not isinstance(value, str):
         return "" if value is None else type(value).__name__
-    return "".join(letter if letter.isprintable() else " " for letter in value[:LONGEST_REASON])
+    return clean(value[:LONGEST_REASON])

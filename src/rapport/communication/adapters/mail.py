@@ -320,7 +320,6 @@ class MailAdapter:
         return Sent(clean(reply)[:200])
 
     async def close(self) -> None:
-        """Closes kept connections."""
         await self._connections.close()
 
     def _mail(self, delivery: Delivery, zone: str) -> EmailMessage:

@@ -133,18 +133,13 @@ def meaning_of(
         if isinstance(found, Message) and mail.attachments:
             return MailWithAttachments(_noted(found, mail.attachments), mail.attachments)
         return found
-    except InvalidInput as error:
-        return RejectedInput(
-            id=content_id("mail", _as_text(raw)), code=error.code, reason=error.message
-        )
     except Unavailable:
         raise
     except Exception as error:  # the library's parsers raise anything: it harms only this mail
-        return RejectedInput(
-            id=content_id("mail", _as_text(raw)),
-            code="mail.unreadable",
-            reason=f"the mail cannot be read ({type(error).__name__})",
-        )
+        code, reason = "mail.unreadable", f"the mail cannot be read ({type(error).__name__})"
+        if isinstance(error, InvalidInput):
+            code, reason = error.code, error.message
+        return RejectedInput(id=content_id("mail", raw.decode("latin-1")), code=code, reason=reason)
 
 
 def _noted(message: Message, attachments: Sequence[str]) -> Message:
@@ -261,10 +256,6 @@ def _unusable(mail: MailContent, code: str, reason: str) -> RejectedInput:
         subject=mail.subject[:200],
         text=mail.text[:SHOWN_TEXT],
     )
-
-
-def _as_text(raw: bytes) -> str:
-    return raw.decode("latin-1")
 
 
 # --- bounces ---

@@ -638,7 +638,6 @@ class MqttInput:
 
 
 async def _load_packet_ids(state: AdapterState) -> PacketIds:
-    """Loads the packet ids of the last process."""
     found, after = PacketIds(), ""
     while page := await state.keys(after=after, limit=_PAGE):
         found.take_back(page)

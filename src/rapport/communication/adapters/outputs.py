@@ -245,8 +245,6 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningOutput(msgspec.Struct, frozen=True):
-    """An adapter and its dispatch."""
-
     adapter: OutputAdapter
     dispatch: Dispatch
 
@@ -309,7 +307,6 @@ class Outputs:
         return [_status(self._served[name], now_ms) for name in sorted(self._served)]
 
     def circuits(self) -> dict[str, list[CircuitStatus]]:
-        """Open circuits by peer."""
         found: dict[str, list[CircuitStatus]] = {}
         for status in self.status():
             for circuit in status.circuits:

@@ -169,7 +169,6 @@ class OpenRequests:
         return min((entry.due_ms for entry in self._open.values()), default=None)
 
     def next_expiry_ms(self) -> int | None:
-        """When the next request ends, or None."""
         ends = (entry.request.expires for entry in self._open.values())
         return min((moment for moment in ends if moment), default=None)
 

@@ -212,7 +212,6 @@ class WebhookAdapter:
         return headers
 
     async def close(self) -> None:
-        """Closes kept connections."""
         await self._client.aclose()
 
 
