@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.actions import Action, EscalationStep, PolicyActions, no_own_actions
+from rapport.communication.actions import Action, PolicyActions, no_own_actions
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.inbox import InboxAdapter
@@ -15,7 +15,7 @@ from rapport.communication.adapters.outputs import PrivacyRecheck
 from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivery_runner import EngineParts
-from rapport.communication.delivery_state import RetryPolicy
+from rapport.communication.delivery_state import NextReceiver, RetryPolicy
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.ledger import Ledger
 from rapport.communication.links import answer_secret, answer_token
@@ -72,7 +72,7 @@ class Room:
                 urgent=True,
                 done_when="answered",
                 answer_within_ms=60 * SECOND,
-                escalate=(EscalationStep(Identifier("collective", "security-leads")),),
+                escalate=(NextReceiver("collective:security-leads"),),
             )
         }
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}

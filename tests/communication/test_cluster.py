@@ -6,11 +6,12 @@ import asyncio
 from contextlib import suppress
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.actions import Action
 from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.cluster import Cluster
 from rapport.communication.cluster_leases import ShareSettings
 from rapport.communication.delivery_runner import EngineParts
+from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.ledger import Ledger
 from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Collective, Peer, SiteDirectory
@@ -30,7 +31,7 @@ ALARM = Action(
     text="{A}",
     done_when="answered",
     answer_within_ms=600,
-    escalate=(EscalationStep(Identifier("collective", "leads")),),
+    escalate=(NextReceiver("collective:leads"),),
 )
 SETTINGS = ShareSettings(count=4, lease_ms=600)
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.actions import EscalationStep
 from rapport.communication.config import check_actions, communication_from_site
+from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.privacy import DaySpan, quiet_rule
-from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
 
 GOOD = """
@@ -70,7 +69,7 @@ def test_a_whole_site_is_read_with_all_its_settings(tmp_path, monkeypatch):
     alarm = declared.actions["raise alarm"]
     assert alarm.done_when == "answered"
     assert alarm.answer_within_ms == 60_000
-    assert alarm.escalate == (EscalationStep(Identifier("collective", "security-leads")),)
+    assert alarm.escalate == (NextReceiver("collective:security-leads"),)
     assert declared.actions["write it down"].done_when == "sent"
     assert declared.actions["write it down"].ttl_ms == 3_600_000
     assert declared.mail.password == "hunter2"

@@ -7,7 +7,6 @@ import pytest
 from rapport.communication.delivery_state import (
     AddReceiver,
     BeginMember,
-    Escalate,
     LedgerNote,
     Member,
     MembersAbandoned,
@@ -208,7 +207,7 @@ def test_a_stage_that_is_given_up_fails_with_the_last_who_was_begun():
 def test_the_next_is_asked_when_a_stage_is_given_up_that_needs_everybody():
     play = begun("ana", delivery="to-all-members", escalate=[LEADS])
     play._take(None, MembersAbandoned(0, "no names"))
-    assert [step.receiver for step in play.steps if isinstance(step, Escalate)] == [LEADS.receiver]
+    assert [step for step in play.steps if isinstance(step, NextReceiver)] == [LEADS]
 
 
 def test_what_is_given_up_twice_or_after_the_end_says_nothing_new():
@@ -382,7 +381,7 @@ def test_a_missed_deadline_asks_the_next_with_a_time_of_their_own():
     play = Play(done_when="answered", escalate=[NextReceiver("collective:leads", 300_000)])
     play.ask(peer("ana"), answer_within=60_000)
     steps = play.after(60_000)
-    assert Escalate("collective:leads", 300_000) in steps
+    assert NextReceiver("collective:leads", 300_000) in steps
     play.ask(peer("lea"), receiver="collective:leads", answer_within=300_000)
     assert play.queued() == [("ana", A), ("lea", A)]
     assert play.due() == play.now + 300_000
@@ -404,14 +403,14 @@ def test_when_nobody_can_be_reached_the_next_is_asked_without_waiting():
     play = Play(done_when="answered", escalate=[LEADS])
     play.ask(peer("ana"), peer("ben"), answer_within=60_000)
     play.failed("ana")
-    assert Escalate("collective:leads", 60_000) in play.failed("ben")
+    assert NextReceiver("collective:leads", 60_000) in play.failed("ben")
 
 
 def test_too_few_answers_by_the_deadline_ask_the_next_and_all_of_them_count_for_their_own():
     play = Play(done_when="answered", escalate=[LEADS])
     play.ask(*map(peer, ("ana", "ben", "eva")), delivery="at-least", least=2, answer_within=60_000)
     play.answer("ana")
-    assert Escalate("collective:leads", 60_000) in play.after(60_000)
+    assert NextReceiver("collective:leads", 60_000) in play.after(60_000)
     play.ask(peer("lea"), receiver="collective:leads")
     play.answer("ben")
     assert play.result == "done"
@@ -421,8 +420,8 @@ def test_an_empty_collective_is_passed_over_in_the_chain():
     chain = [NextReceiver("collective:b"), NextReceiver("collective:c")]
     play = Play(done_when="answered", escalate=chain)
     play.ask()
-    assert Escalate("collective:b") in play.steps
-    assert Escalate("collective:c") in play.ask(receiver="collective:b")
+    assert NextReceiver("collective:b") in play.steps
+    assert NextReceiver("collective:c") in play.ask(receiver="collective:b")
     play.ask(peer("lea"), receiver="collective:c")
     assert play.queued() == [("lea", A)]
 

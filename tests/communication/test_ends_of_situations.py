@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed, Sent
+from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.duty import Roster, Shift
 from rapport.communication.open_situations import SITUATIONS
 from rapport.communication.peers import Collective, Peer, SiteDirectory
@@ -56,7 +57,7 @@ def freezers(room: Room) -> Room:
             text="{F} is too warm",
             done_when="answered",
             answer_within_ms=5 * MINUTE,
-            escalate=(EscalationStep(Identifier("collective", "security-leads")),),
+            escalate=(NextReceiver("collective:security-leads"),),
             repeat_every_ms=MINUTE,
         ),
         "tell ben": Action(

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.communication.action_config import ACTION_KEYS
-from rapport.communication.actions import EscalationStep
 from rapport.communication.config import communication_from_site
+from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.people_config import PEER_KEYS, RULE_KEYS
 from rapport.communication.privacy import (
     DateSpan,
@@ -22,7 +22,6 @@ from rapport.communication.privacy import (
     quiet_rule,
     verdict,
 )
-from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
 
 PEOPLE = """
@@ -75,8 +74,8 @@ peer_delivery = "preferred"
     action = declared.actions["help"]
     assert (action.least, action.done_when, action.reach) == (2, "answered", None)
     assert action.escalate == (
-        EscalationStep(Identifier("peer", "lea")),
-        EscalationStep(Identifier("collective", "next-town"), 300_000),
+        NextReceiver("peer:lea"),
+        NextReceiver("collective:next-town", 300_000),
     )
     assert (action.repeat_every_ms, action.repeat_most) == (120_000, 4)
     assert action.peer_delivery == "preferred"

@@ -190,12 +190,8 @@ class Counting(dict[Any, Any]):
 
 def look_ups(routing: RoutingTable, one: Message) -> int:
     """How many look-ups a message costs."""
-    index = routing
-    for group in index._groups.values():
-        for name in group.__slots__:
-            bundles = getattr(group, name)
-            setattr(group, name, None if bundles is None else Counting(bundles))
-    index._groups = Counting(index._groups)
+    groups = {kind: Counting(group) for kind, group in routing._groups.items()}
+    routing._groups = Counting(groups)
     Counting.asked = 0
     routing.recipients(one)
     return Counting.asked
@@ -203,10 +199,10 @@ def look_ups(routing: RoutingTable, one: Message) -> int:
 
 @pytest.mark.parametrize("count", [15, 20_000])
 def test_a_message_costs_a_few_look_ups_however_many_rules_there_are(count: int) -> None:
-    assert look_ups(many_rules(count), message(receiver=BEN)) == 7
+    assert look_ups(many_rules(count), message(receiver=BEN)) == 8
 
 
-def test_a_message_that_everything_knows_costs_at_most_nineteen_look_ups() -> None:
+def test_a_message_that_everything_knows_costs_at_most_twenty_look_ups() -> None:
     every = [
         RoutingRule(
             type="TASK" if way & 8 else "",
@@ -217,7 +213,7 @@ def test_a_message_that_everything_knows_costs_at_most_nineteen_look_ups() -> No
         )
         for way in range(1, 16)
     ]
-    assert look_ups(RoutingTable(every), message(receiver=BEN)) == 19
+    assert look_ups(RoutingTable(every), message(receiver=BEN)) == 20
 
 
 def test_rules_that_were_taken_out_leave_nothing_behind() -> None:

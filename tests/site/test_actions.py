@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.actions import Action
 from rapport.communication.config import CommunicationConfig, communication_from_site
 from rapport.communication.content_rules import ContentRules
+from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.texts import same_phrase
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
@@ -78,7 +79,7 @@ def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication
     )
     assert action is not None
     assert (action.send_to, action.text) == (Identifier("collective", "guards"), "{A}")
-    assert action.escalate == (EscalationStep(Identifier("peer", "ana")),)
+    assert action.escalate == (NextReceiver("peer:ana"),)
     assert (action.done_when, action.answer_within_ms) == ("answered", 5_000)
     faults = Diagnostics("watch", text)
     check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
@@ -105,7 +106,7 @@ def test_how_many_how_often_and_by_which_way(people: CommunicationConfig) -> Non
     )
     assert (action.least, action.reach, action.done_when) == (2, None, "answered")
     assert (action.repeat_every_ms, action.repeat_most) == (120_000, 5)
-    assert action.escalate == (EscalationStep(Identifier("peer", "ana"), 300_000),)
+    assert action.escalate == (NextReceiver("peer:ana", 300_000),)
     assert action.peer_delivery == "to-all-channels"
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.actions import Action
 from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.config import CommunicationConfig, communication_from_site
+from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.links import answer_token
 from rapport.communication.privacy import (
     AllowedDelivery,
@@ -64,7 +65,7 @@ def test_the_sentence_of_the_coordinator_is_one_policy_and_its_people(tmp_path: 
         least=3,
         peer_delivery="preferred",
         answer_within_ms=600_000,
-        escalate=(EscalationStep(Identifier("collective", "next-town")),),
+        escalate=(NextReceiver("collective:next-town"),),
         urgent=False,
     )
 

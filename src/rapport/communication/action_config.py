@@ -11,8 +11,13 @@ from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 from rapport.channel.validation import check_channel_name, is_reserved
-from rapport.communication.actions import MOST_HOPS, Action, EffectTemplate, EscalationStep
-from rapport.communication.delivery_state import LEAST_REPEAT_MS, DoneWhen, PeerDelivery
+from rapport.communication.actions import MOST_HOPS, Action, EffectTemplate
+from rapport.communication.delivery_state import (
+    LEAST_REPEAT_MS,
+    DoneWhen,
+    NextReceiver,
+    PeerDelivery,
+)
 from rapport.communication.peers import Collective, Peer, address_fault
 from rapport.communication.people_config import PEER_DELIVERIES
 from rapport.communication.texts import template_fields
@@ -223,7 +228,7 @@ def read_receiver(
 
 def read_escalation(
     table: Fields, peers: Mapping[str, Peer], collectives: Mapping[str, Collective]
-) -> tuple[EscalationStep, ...]:
+) -> tuple[NextReceiver, ...]:
     """Reads `escalate_to`: names, or tables with the time to answer."""
     given = table.section.values.get("escalate_to", [])
     found = []
@@ -233,7 +238,7 @@ def read_escalation(
             continue
         receiver = read_receiver("escalate_to", name, table, peers, collectives)
         if receiver is not None:
-            found.append(EscalationStep(receiver, within))
+            found.append(NextReceiver(str(receiver), within))
     return tuple(found)
 
 
@@ -322,7 +327,6 @@ def check_least(table: Fields, action: Action, collectives: Mapping[str, Collect
 
 
 def people_behind(receiver: Identifier, collectives: Mapping[str, Collective]) -> int:
-    """The number of people behind a receiver."""
     known = collectives.get(receiver.name) if receiver.kind == "collective" else None
     return len(set(known.members)) if known is not None else 1
 

@@ -11,7 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from rapport.communication.delivery_state import CollectiveDelivery, DoneWhen, PeerDelivery
+from rapport.communication.delivery_state import (
+    CollectiveDelivery,
+    DoneWhen,
+    NextReceiver,
+    PeerDelivery,
+)
 from rapport.communication.peers import shown_address
 from rapport.core.message import Identifier
 
@@ -89,13 +94,6 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(item)
 
 
-class EscalationStep(msgspec.Struct, frozen=True):
-    """The next receiver and its time to answer; 0 = that of the action."""
-
-    receiver: Identifier
-    answer_within_ms: int = 0
-
-
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """One `[actions."phrase"]` of the site file, or the declaration of a policy."""
 
@@ -107,8 +105,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     done_when: DoneWhen = "sent"
     answer_within_ms: int = 0
     """Time of a receiver to answer before the escalation; 0 = no deadline."""
-    escalate: tuple[EscalationStep, ...] = ()
-    """The next receivers, one after the other."""
+    escalate: tuple[NextReceiver, ...] = ()
+    """The next receivers, one after the other; a time of 0 = that of the action."""
     repeat_every_ms: int = 0
     """Interval of repeats to members that do not answer; 0 = none."""
     repeat_most: int = 0
@@ -146,5 +144,4 @@ PolicyActions = Callable[[str, str], DeclaredActions]
 
 
 def no_own_actions(_policy: str, _version: str) -> DeclaredActions:
-    """Policies declare no actions of their own."""
     return DeclaredActions()

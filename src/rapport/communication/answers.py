@@ -37,8 +37,6 @@ _PEER = "peer:"
 
 
 class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of an answer event."""
-
     message: str
     peer: str
     text: str = ""

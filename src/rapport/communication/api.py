@@ -650,7 +650,6 @@ class QuerySync:
         return QuerySync(self._thread, self._query.where(**given))
 
     def newest_first(self) -> QuerySync:
-        """Returns the newest message first."""
         return QuerySync(self._thread, self._query.newest_first())
 
     def page(self, token: str = "") -> MessagePage:

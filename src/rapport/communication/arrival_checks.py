@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from rapport.channel.access.identities import Bucket, full_bucket, take
 from rapport.communication.answers import DECLINING_WORDS
@@ -37,7 +38,7 @@ _FIELDS = (
     *("id", "conversation-id", "language", "refers-to"),
 )
 _MOST_SENDERS = 50_000
-_MOST_SEALS = 1_000_000
+T = TypeVar("T")
 
 OnExpired = Literal["refuse", "hold"]
 Unproven = Literal["inward", "accept", "refuse"]
@@ -46,13 +47,13 @@ Unproven = Literal["inward", "accept", "refuse"]
 class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of arriving messages."""
 
-    most_bytes: int = 1_000_000
+    most_bytes: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000_000
     """Largest content, in UTF-8; escaped as JSON it must fit into an event as well."""
-    rate: int = 1_000
+    rate: Annotated[int, Meta(ge=0, le=10_000_000)] = 1_000
     """Messages a second of one sender through one adapter, in the long run; unproven senders share
     one allowance. 0 = unlimited.
     """
-    burst: int = 10_000
+    burst: Annotated[int, Meta(ge=1, le=100_000_000)] = 10_000
     """Messages at once before the rate counts."""
     unproven: Unproven = "inward"
     """Messages of unproven senders: `inward` = they reach applications only, `accept` = they are
@@ -60,20 +61,19 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
     on_expired: OnExpired = "refuse"
     """Messages with an expired session token: refused, or held until their peer logs in again."""
-    hold_ms: int = 3_600_000
+    hold_ms: Annotated[int, Meta(ge=1)] = 3_600_000
     """How long a message is held."""
-    most_held: int = 100
+    most_held: Annotated[int, Meta(ge=1, le=100_000)] = 100
     """Messages held per peer; the oldest are refused for newer ones."""
-    most_held_bytes: int = 4_000_000
+    most_held_bytes: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 4_000_000
     """Bytes held per peer."""
-    answer_links_ms: int = 30 * 86_400_000
+    answer_links_ms: Annotated[int, Meta(ge=60_000)] = 30 * 86_400_000
     """Validity of an answer link after its message was closed."""
     declines: tuple[str, ...] = DECLINING_WORDS
     """An answer whose first line is one of these words declines."""
 
 
 def shape_fault(message: Message, settings: ArrivalSettings) -> InvalidInput | None:
-    """The fault in the form of a message, or None."""
     names = _names(message)
     # Together short and printable means that each is.
     whole = "".join(names)
@@ -162,26 +162,27 @@ class Allowances:
             self._refused.discard(key)
 
 
-class SealHistory:
-    """Recent sealed messages, so that a copy has no effect; after a restart the channel's duplicate
-    removal serves.
+class RecentEntries(Generic[T]):
+    """Entries by id, kept for a time and at most so many: a copy of a message or request that was
+    taken lately is recognised. After a restart the channel's duplicate removal serves.
     """
 
-    def __init__(self, lasting_ms: int) -> None:
+    def __init__(self, lasting_ms: int, most: int) -> None:
         """`lasting_ms`: after this a copy is refused as too old."""
-        self._lasting_ms = lasting_ms
-        self._seen: OrderedDict[str, int] = OrderedDict()
+        self._lasting_ms, self._most = lasting_ms, most
+        self._seen: OrderedDict[str, tuple[int, T]] = OrderedDict()
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._seen
+    def get(self, id: str) -> T | None:
+        found = self._seen.get(id)
+        return None if found is None else found[1]
 
-    def note(self, id: str, now_ms: int) -> None:
-        """Notes a message that is in `input`."""
-        self._seen[id] = now_ms
+    def note(self, id: str, now_ms: int, entry: T) -> None:
+        """Adds an entry and drops those that are over."""
+        self._seen[id] = now_ms, entry
         while self._seen:
             oldest = next(iter(self._seen))
-            is_over = now_ms - self._seen[oldest] > self._lasting_ms
-            if not is_over and len(self._seen) <= _MOST_SEALS:
+            is_over = now_ms - self._seen[oldest][0] > self._lasting_ms
+            if not is_over and len(self._seen) <= self._most:
                 return
             del self._seen[oldest]
 

@@ -22,7 +22,7 @@ from rapport.communication.arrival_checks import (
     ClosedBefore,
     Proof,
     ProvenMessage,
-    SealHistory,
+    RecentEntries,
     SenderProofs,
     Trusted,
     never,
@@ -33,13 +33,14 @@ from rapport.communication.delivery_state import DEFAULT_OPTIONS, DeliveryOption
 from rapport.communication.ledger_events import ADAPTER, LARGEST_EVENT, PROOF, PROVEN_SENDER
 from rapport.communication.sessions.logins import COMPONENT, Authenticator
 from rapport.communication.sessions.seals import FRESH_MS, INVALID
+from rapport.communication.texts import printable
 from rapport.core.codec import TrustedEvents
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, content_id, make_event
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
 from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.tasks import in_thread
-from rapport.store.base import Change, Delete, Put, RecordStore
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records
 
 INPUT, LOG = "input", "log"
 GIVEN = "givenid"
@@ -54,11 +55,11 @@ ARRIVING = "arriving"
 TOO_FAST = "message.too_fast"
 """The reason of a message that may be sent again later."""
 _HELD_TABLE = "arriving.held"
-_PAGE = 500
 _RENEW_EVERY_MS = 600_000
 """A peer is requested this often to log in again, however many of its messages come."""
 _LOOK_EVERY_MS, _FORGET_EVERY_MS = 60_000, 3_600_000
 _SHOWN = 200
+_MOST_SEALS = 1_000_000
 _STRANGERS, _FAULTY = "", "?"
 """Allowances of unproven and of refused messages; no peer has such a name."""
 
@@ -159,13 +160,9 @@ def _log_line(
         "given": message.id,
         "refers_to": message.refers_to,
     }
-    data = {name: _printable(value) for name, value in (about | details).items() if value}
-    subject = _printable(str(message.sender))
+    data = {name: printable(value, _SHOWN) for name, value in (about | details).items() if value}
+    subject = printable(str(message.sender), _SHOWN)
     return make_event(source=ARRIVING, id=id, type=type, subject=subject, time=now_ms, data=data)
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN])
 
 
 # --- messages that wait for a login ---
@@ -251,10 +248,8 @@ class HeldMessages:
             self._records.apply([Delete(_HELD_TABLE, one.key) for one in held])
 
     def _find(self, prefix: str) -> Iterator[HeldMessage]:
-        after = ""
-        while page := self._records.find(_HELD_TABLE, prefix=prefix, after=after, limit=_PAGE):
-            yield from (msgspec.msgpack.decode(value, type=HeldMessage) for _key, value in page)
-            after = page[-1][0]
+        for _key, value in all_records(self._records, _HELD_TABLE, prefix=prefix):
+            yield msgspec.msgpack.decode(value, type=HeldMessage)
 
 
 def _peer_key(peer: str) -> str:
@@ -287,7 +282,7 @@ class ArrivalSorter:
         self._settings, self._new_id, self._contents = settings, new_id, contents
         self._allowances = Allowances(settings.rate, settings.burst)
         # A clock ahead by as much as is allowed makes a seal last twice as long.
-        self._seals = SealHistory(2 * FRESH_MS)
+        self._seals = RecentEntries[bool](2 * FRESH_MS, _MOST_SEALS)
 
     def form_fault(self, message: Message) -> str:
         """Why a message cannot come from any peer, as a code; empty when it can."""
@@ -338,7 +333,7 @@ class ArrivalSorter:
             return self._hold(known, event, adapter, now_ms, work)
         if known.unique:
             work.sealed.append(event.id)
-        if event.id not in self._seals:
+        if not self._seals.get(event.id):
             work.events.append(event)
         return ArrivalResult(id=event.id, accepted=True, proof=known.proof)
 
@@ -373,7 +368,7 @@ class ArrivalSorter:
     def note_written(self, work: ArrivalWork, now_ms: int) -> None:
         """Notes that the batch is in `input`: copies of its sealed messages have no effect."""
         for id in work.sealed:
-            self._seals.note(id, now_ms)
+            self._seals.note(id, now_ms, True)
 
     def refused(
         self, message: Message, adapter: str, fault: str, now_ms: int, *, place: str = ""
@@ -554,7 +549,6 @@ class Arrivals:
         return found
 
     async def _prove(self, messages: Sequence[Message], trusted: Trusted) -> list[ProvenMessage]:
-        """The fault or the proof of each message."""
         faults = [self._sorter.form_fault(message) for message in messages]
         if not any(faults):
             return await self._proofs.of(messages, trusted)

@@ -19,6 +19,7 @@ from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery, OutputAdapter
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.factory import (
+    AdapterContext,
     InputContext,
     SiteInputs,
     make_adapters,
@@ -164,15 +165,11 @@ class Assembly:
     def _build_outputs(self, declared: CommunicationConfig) -> None:
         options, clock = self._options, self._clock
         self.pages = OpenPages()
-        self._make_adapters = partial(
-            make_adapters,
-            link_for=self.link_for,
-            plugins=options.plugins,
-            proof_for=partial(answer_token, self.secret),
-            pages=self.pages,
-            clock=clock,
-            zone_of=self.zone_of,
+        proof_for = partial(answer_token, self.secret)
+        context = AdapterContext(
+            self.link_for, proof_for, self.pages, clock, self.zone_of, options.plugins
         )
+        self._make_adapters = partial(make_adapters, context=context)
         self._sealed = partial(with_seals, sessions=self._sessions, clock=clock)
         self.adapters = self._adapters_of(declared)
         self._sending = dict(declared.sending)
@@ -414,7 +411,6 @@ class Assembly:
         return made
 
     def _announced(self, declared: CommunicationConfig, name: str) -> OutputAdapter:
-        """The adapter that another engine announced."""
         only = msgspec.structs.replace(
             declared, peers={}, actions={}, wanted=(name,), registered_later=()
         )
@@ -422,7 +418,6 @@ class Assembly:
 
     @property
     def dispatches(self) -> list[Dispatch]:
-        """The dispatches of the adapters."""
         return self.outputs.dispatches()
 
     def _has_listeners(self) -> bool:

@@ -47,9 +47,11 @@ from rapport.communication.adapters.dispatch import (
 )
 from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
 from rapport.communication.adapters.outputs import (
+    LONGEST_CLOSE_MS,
     Outputs,
     PeerInstances,
     check_output,
+    close_adapter,
     removal_task,
 )
 from rapport.communication.cluster_channels import (
@@ -57,7 +59,7 @@ from rapport.communication.cluster_channels import (
     ShareChannels,
     SharedReader,
     ShareRecords,
-    case_key,
+    own_key,
 )
 from rapport.communication.cluster_leases import LEASES, HeldShare, ShareLeases, ShareSettings
 from rapport.communication.cluster_order import ClusterProgress, OrderedHandoff
@@ -173,7 +175,6 @@ class LeasedAdapter:
         self.repeatable = is_repeatable(adapter)
 
     async def send(self, delivery: Delivery) -> Outcome | None:
-        """See OutputAdapter."""
         return await self._sends.run(self._adapter.send(delivery))
 
     async def close(self) -> None:
@@ -181,14 +182,11 @@ class LeasedAdapter:
 
 
 class LeasedBatchAdapter(LeasedAdapter):
-    """The same for a batch adapter."""
-
     def __init__(self, adapter: OutputAdapter, sends: LeasedCalls, batch: BatchAdapter) -> None:
         super().__init__(adapter, sends)
         self._batch, self.keeps_order = batch, batch.keeps_order
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
-        """See BatchAdapter."""
         return await self._sends.run(_all(self._batch, deliveries))
 
 
@@ -199,15 +197,12 @@ async def _all(
 
 
 def leased(adapter: OutputAdapter, sends: LeasedCalls) -> OutputAdapter:
-    """The adapter for one share."""
     if isinstance(adapter, BatchAdapter):
         return LeasedBatchAdapter(adapter, sends, adapter)
     return LeasedAdapter(adapter, sends)
 
 
 class _ShareWork(msgspec.Struct, frozen=True):
-    """The running work of one share."""
-
     held: HeldShare
     channels: ShareChannels
     sends: LeasedCalls
@@ -280,7 +275,6 @@ class Cluster:
         return self._notifications.add(callback, name)
 
     def remove_notification(self, id: str) -> bool:
-        """See CommunicationEngine."""
         return self._notifications.remove(id)
 
     @asynccontextmanager
@@ -406,7 +400,7 @@ class Cluster:
         share = self._records.get(WHERE, message)
         if share is None:
             return False
-        key = case_key(share.decode(), message)
+        key = own_key(share.decode(), message)
         kept = self._records.get(DELIVERIES, key)
         if kept is None or is_closed(kept) or not peer:
             return kept is not None and is_closed(kept)
@@ -559,7 +553,7 @@ class SharedOutputs(Outputs):
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
         await self.cluster.carry(absent.adapter)
         await self._tasks.stop(f"adapter.{name}.instances")
-        await self._close(adapter)
+        await close_adapter(name, adapter, self._clock, LONGEST_CLOSE_MS)
 
 
 def announced(records: RecordStore) -> set[str]:

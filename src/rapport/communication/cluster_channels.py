@@ -11,9 +11,9 @@ is guarded by the lease.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -38,6 +38,9 @@ from rapport.store.base import (
     Put,
     RecordStore,
 )
+
+if TYPE_CHECKING:
+    from rapport.communication.cluster_order import OrderedHandoff
 
 OUTPUT = "output."
 HANDED = "handed"
@@ -223,22 +226,18 @@ class ShareRecords:
         """Delivery records whose share is written, as far as is remembered."""
 
     def get(self, table: str, key: str) -> bytes | None:
-        """See RecordStore."""
         kept = self._records.get(table, self._own(table, key))
         if table in COUNTED:
             self._read[table, key] = kept
         return kept
 
     def put(self, table: str, key: str, value: bytes) -> None:
-        """See RecordStore."""
         self.apply((Put(table, key, value),))
 
     def delete(self, table: str, key: str) -> None:
-        """See RecordStore."""
         self.apply((Delete(table, key),))
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """See RecordStore."""
         guards = [self._held.guard]
         own: list[Change] = []
         placed: set[str] = set()
@@ -257,7 +256,6 @@ class ShareRecords:
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """See RecordStore."""
         if table not in OWN:
             return self._records.find(table, prefix=prefix, after=after, limit=limit)
         start = self._prefix + after if after else ""
@@ -303,11 +301,6 @@ def own_key(share: str, key: str) -> str:
     return f"{share}/{key}"
 
 
-def case_key(share: str, message: str) -> str:
-    """The key of a delivery record in the table of all shares."""
-    return own_key(share, message)
-
-
 class ChannelPage(msgspec.Struct, frozen=True):
     """A range of a channel: how far it was read, and the events of each share."""
 
@@ -317,22 +310,6 @@ class ChannelPage(msgspec.Struct, frozen=True):
     """Bytes of data."""
     crossings: tuple[tuple[int, int], ...] = ()
     """Of `input`: position and share of the messages that cross."""
-
-
-class Handoff(Protocol):
-    """The ordered way of a share's deliveries: see `OrderedHandoff`."""
-
-    places: Mapping[str, int]
-    """Positions in `input` of the messages of the last batch, by id."""
-
-    async def open(self) -> None:
-        """Called before the engine reads."""
-
-    async def note(self, position: int) -> None:
-        """Notes that the engine has handled everything up to a position."""
-
-    async def append(self, channel: str, events: Sequence[Event]) -> AppendResult:
-        """Appends deliveries for a channel."""
 
 
 class SharedReader:
@@ -360,7 +337,6 @@ class SharedReader:
         return page
 
     async def share_of(self, channel: str, event: Event) -> int:
-        """The share of an event."""
         found = assign_share(channel, event, self._count)
         if not found.about:
             return found.share
@@ -403,7 +379,11 @@ class ShareChannel:
     """See Channel: the events of one share in a divided channel, at their positions."""
 
     def __init__(
-        self, name: str, reading: SharedReader, held: HeldShare, handoff: Handoff | None = None
+        self,
+        name: str,
+        reading: SharedReader,
+        held: HeldShare,
+        handoff: OrderedHandoff | None = None,
     ) -> None:
         self.name, self._reading, self._held, self._handoff = name, reading, held, handoff
         self._source: Channel = reading.channels.channel(name)
@@ -474,11 +454,10 @@ class ShareChannels:
         self._reading, self._records, self._held = reading, records, held
         self.whole = reading.channels
         self._divided: dict[str, ShareChannel] = {}
-        self.handoff: Handoff | None = None
+        self.handoff: OrderedHandoff | None = None
         """None = deliveries go out at once."""
 
     def channel(self, name: str) -> Channel:
-        """See Channels."""
         if not is_divided(name):
             return self.whole.channel(name)
         if name not in self._divided:
@@ -486,7 +465,6 @@ class ShareChannels:
         return self._divided[name]
 
     def names(self) -> list[str]:
-        """See Channels."""
         return self.whole.names()
 
     async def subscribe(
@@ -513,7 +491,6 @@ class ShareChannels:
         return await self.whole.find_event(event_id)
 
     async def is_ours(self, channel: str, stored: StoredEvent | None) -> bool:
-        """See PartialChannels."""
         if stored is None:
             return self._held.number == 0
         return await self._reading.share_of(channel, stored.event) == self._held.number

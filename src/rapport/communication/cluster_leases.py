@@ -239,7 +239,6 @@ class ShareLeases:
 
     @property
     def held(self) -> dict[int, HeldShare]:
-        """The shares of this process."""
         return dict(self._held)
 
     def valid_for_ms(self) -> int:

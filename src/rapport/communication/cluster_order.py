@@ -109,7 +109,6 @@ class Crossings:
         return self._crossed.get(share, 0) > crossed
 
     def reached(self, share: int) -> ShareProgress:
-        """The progress of a share."""
         return self._reached.get(share, NOWHERE)
 
     def has_crossed(self, share: int, since: int) -> bool:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -51,7 +51,7 @@ from rapport.communication.adapters.adapter_config import (
 from rapport.communication.adapters.dispatch import DispatchSettings
 from rapport.communication.adapters.mail import MailSettings
 from rapport.communication.adapters.webhook import WebhookSettings
-from rapport.communication.arrival_checks import ArrivalSettings, OnExpired, Unproven
+from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.cluster_leases import LEASE_MS, SHARES, ShareSettings
 from rapport.communication.content_rules import ContentFault, ContentRules
 from rapport.communication.detection_actions import message_saying
@@ -79,16 +79,11 @@ from rapport.communication.texts import (
 from rapport.core.detection import ACT_WITHIN_MS, phrase_key
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, keys_of
 from rapport.kernel.toml import Section, TomlFile
 
-_SESSION_KEYS = ("lifetime", "longest", "rotate", "memory_kib", "passes", "lanes")
-_ARRIVING_KEYS = (
-    *("most_bytes", "rate", "burst", "unproven", "on_expired"),
-    *("hold", "most_held", "most_held_bytes", "answer_links", "declines"),
-)
+_SESSION_KEYS = ("lifetime", "longest", "rotate", *keys_of(PasswordSettings))
 _MINUTE_MS = 60_000
-_MOST_CONTENT = 1_000_000
 _KEYS = ("several", "lease", "shares")
 _CHANNELS = ("input", "control", "detections", "handed", "log", "output.x")
 _SHARED = ("nats", "postgres")
@@ -361,9 +356,13 @@ def arrivals_from_site(file: TomlFile) -> tuple[ArrivalConfig, list[Problem]]:
     """Reads `[sessions]` and `[arriving]`, with all problems; never raises for a wrong site."""
     problems: list[Problem] = []
     about = Fields(file.section("sessions"), problems, known=_SESSION_KEYS, strict=True)
-    arriving = Fields(file.section("arriving"), problems, known=_ARRIVING_KEYS, strict=True)
+    arriving = Fields(
+        file.section("arriving"), problems, known=keys_of(ArrivalSettings), strict=True
+    )
     entrance = ArrivalConfig(
-        sessions=_sessions(about), passwords=_passwords(about), arriving=_arriving(arriving)
+        sessions=_sessions(about),
+        passwords=about.settings(PasswordSettings()),
+        arriving=arriving.settings(ArrivalSettings()),
     )
     return entrance, problems
 
@@ -384,38 +383,6 @@ def _sessions(table: Fields) -> SessionSettings:
         lifetime_ms=lifetime_ms,
         longest_ms=longest_ms,
         rotate_ms=table.duration_ms("rotate", default.rotate_ms, least=_MINUTE_MS),
-    )
-
-
-def _passwords(table: Fields) -> PasswordSettings:
-    default = PasswordSettings()
-    # The lower bounds are those below which a stolen hash is guessed too fast (OWASP).
-    return PasswordSettings(
-        memory_kib=table.number("memory_kib", default.memory_kib, low=19_456, high=4_194_304),
-        passes=table.number("passes", default.passes, low=2, high=100),
-        lanes=table.number("lanes", default.lanes, low=1, high=64),
-    )
-
-
-def _arriving(table: Fields) -> ArrivalSettings:
-    default = ArrivalSettings()
-    return ArrivalSettings(
-        most_bytes=table.number("most_bytes", default.most_bytes, low=1, high=_MOST_CONTENT),
-        rate=table.number("rate", default.rate, low=0, high=10_000_000),
-        burst=table.number("burst", default.burst, low=1, high=100_000_000),
-        unproven=cast(
-            Unproven, table.choice("unproven", ("inward", "accept", "refuse"), default.unproven)
-        ),
-        on_expired=cast(OnExpired, table.choice("on_expired", ("refuse", "hold"), "refuse")),
-        hold_ms=table.duration_ms("hold", default.hold_ms, least=1),
-        most_held=table.number("most_held", default.most_held, low=1, high=100_000),
-        most_held_bytes=table.number(
-            "most_held_bytes", default.most_held_bytes, low=1, high=1_000_000_000
-        ),
-        answer_links_ms=table.duration_ms(
-            "answer_links", default.answer_links_ms, least=_MINUTE_MS
-        ),
-        declines=table.texts("declines", default.declines, example='["no", "nein"]'),
     )
 
 

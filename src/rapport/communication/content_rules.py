@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import jsonschema_rs
 import msgspec
 
+from rapport.communication.texts import printable
 from rapport.core.errors import InvalidInput, nearest_names
 from rapport.core.message import Message
 
@@ -116,15 +117,10 @@ class _Check:
             raise _schema_fault(
                 place, "a reference leads into the schema itself", 'such as "#/$defs/name"'
             )
-        found: Any = self._root
-        for step in value.split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            elif isinstance(found, dict) and name in found:
-                found = found[name]
-            else:
-                raise _schema_fault(place, f"the reference {value[:60]!r} leads nowhere")
+        try:
+            found = _resolved(self._root, value)
+        except (LookupError, TypeError):
+            raise _schema_fault(place, f"the reference {value[:60]!r} leads nowhere") from None
         if value not in self._followed:
             # It may lead to where no keyword does, such as below an own one.
             self._followed.add(value)
@@ -220,7 +216,6 @@ class ContentFault(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
     def as_error(self) -> InvalidInput:
-        """The fault as an exception."""
         return InvalidInput(self.message, code=self.code, hint=self.hint)
 
 
@@ -320,13 +315,13 @@ def _misfit(schema: ContentSchema, message: Message) -> Misfit | None:
 
 def _content_fault(message: Message, found: Misfit) -> ContentFault:
     type, subtype = message.type, message.subtype
-    place = _printable(found.place)
+    place = printable(found.place, _SHOWN)
     where = f" at {place}" if place else ""
     kind = f"{type} {subtype}".strip()
     return ContentFault(
         place=place,
         message=f"the content does not fit the schema of {kind}{where}: "
-        + _printable(found.reason),
+        + printable(found.reason, _SHOWN),
         hint=f"`rapport info show {kind}` or GET /messages/info/{type}{'/' * bool(subtype)}"
         f"{subtype} gives the JSON Schema",
     )
@@ -342,10 +337,6 @@ def _nearest(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationEr
 
 def _pointer(path: list[str | int]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN])
 
 
 # --- limits ---
@@ -450,6 +441,8 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 def _resolved(root: Any, reference: str) -> Any:
     for step in reference.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, list) and not name.isdecimal():
+            raise LookupError(name)
         root = root[int(name)] if isinstance(root, list) else root[name]
     return root
 

@@ -18,6 +18,7 @@ from rapport.channel.dead_letters import (
     event_of,
     letter_note,
     next_replays,
+    settled,
     taker_key,
 )
 from rapport.core.event import Event, StoredEvent
@@ -73,6 +74,13 @@ class DeadLetterReplays:
             return replay, await event_of(channels, replay), True
         stored = await event_of(channels.whole, replay)
         return replay, stored, await channels.is_ours(replay.channel, stored)
+
+    async def finish(self, replay: Replay, error: str, now_ms: int) -> None:
+        """Notes that a letter was replayed; with an error it stays open."""
+        note = replay_note(replay, error, now_ms)
+        await self._channels.channel(DEAD_LETTERS).append([note])
+        changes = settled(replay, "" if error else "replayed")
+        await run_blocking(partial(self._records.apply, changes))
 
     async def wait(self) -> None:
         """Waits until something is appended after the last look."""

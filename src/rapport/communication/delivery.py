@@ -26,7 +26,6 @@ from rapport.communication.delivery_state import (
     DeliveryResult,
     DeliveryState,
     DeliveryStep,
-    Escalate,
     LedgerNote,
     LedgerState,
     Member,
@@ -195,7 +194,6 @@ class _Transition:
             self._close("timed_out", self._why_late(stage))
 
     def _why_late(self, stage: Stage) -> str:
-        """Why a stage missed its deadline."""
         if not stage.satisfied:
             declined = f" ({stage.declined} declined)" if stage.declined else ""
             return f"no answer from {stage.receiver}{declined}"
@@ -248,7 +246,7 @@ class _Transition:
         following = self.tracking.escalate.pop(0)
         text = f"{reason}; asking {following.receiver}"
         self.steps.append(LedgerNote(state="escalated", reason=text, receiver=following.receiver))
-        self.steps.append(Escalate(following.receiver, following.answer_within))
+        self.steps.append(following)
 
     def _close(self, result: DeliveryResult, reason: str) -> None:
         self.tracking.result = result

@@ -39,7 +39,6 @@ from rapport.communication.delivery_state import (
     DeliveryOptions,
     DeliveryState,
     DeliveryStep,
-    Escalate,
     LedgerNote,
     Member,
     MembersAbandoned,
@@ -705,7 +704,6 @@ class DeliveryRunner:
     # --- jobs over many members ---
 
     def work_on(self, job: MemberJob, now_ms: int) -> None:
-        """Does one slice of a job."""
         if job.kind == "forget":
             self._delete_members(job)
             return
@@ -881,8 +879,8 @@ class DeliveryRunner:
                 self._note(context, step)
             case QueueDelivery():
                 self._queue(context, step)
-            case Escalate():
-                self._add_next(context, NextReceiver(step.receiver, step.answer_within))
+            case NextReceiver():
+                self._add_next(context, step)
             case VisitMembers():
                 self._visit(context, step.kind, step.stage)
             case NotifySender():

@@ -156,7 +156,9 @@ class Member(msgspec.Struct):
 
 
 class NextReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The next receiver of an escalation and its time to answer; 0 = no deadline."""
+    """The next receiver of an escalation and its time to answer; 0 = no deadline. As a step: add
+    this receiver and its members.
+    """
 
     receiver: str
     answer_within: int = 0
@@ -298,8 +300,6 @@ class MembersAbandoned(msgspec.Struct, frozen=True, tag="given_up"):
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True, tag="outcome"):
-    """The outcome of one attempt."""
-
     peer: str
     address: str
     attempt: int
@@ -395,13 +395,6 @@ class LedgerNote(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
     """The next receiver, on a line about an escalation."""
 
 
-class Escalate(msgspec.Struct, frozen=True, tag="escalate"):
-    """Add this receiver and its members."""
-
-    receiver: str
-    answer_within: int = 0
-
-
 class VisitMembers(msgspec.Struct, frozen=True, tag="walk"):
     """Apply `TimeOutMember` to every member (of one stage, -1 = of all) or `StopMember` to pending
     ones; in slices when there are many. The first slice comes before the steps that follow.
@@ -418,7 +411,7 @@ class NotifySender(msgspec.Struct, frozen=True, tag="tell"):
     reason: str = ""
 
 
-DeliveryStep = QueueDelivery | LedgerNote | Escalate | VisitMembers | NotifySender
+DeliveryStep = QueueDelivery | LedgerNote | NextReceiver | VisitMembers | NotifySender
 
 
 # --- options of applications ---
@@ -509,40 +502,37 @@ def check_options(options: DeliveryOptions) -> None:
     numbers = [options.answer_within, options.least, options.repeat_every, options.repeat_most]
     numbers += [step.answer_within for step in options.escalate]
     if min(numbers) < 0 or max(numbers) >= _TOO_MUCH:
-        raise InvalidInput(
+        raise _bad(
             "numbers and durations of a delivery are not negative, and less than 2**53",
-            code="message.bad_wishes",
-            hint="durations are in milliseconds; 0 or nothing means without an end",
+            "durations are in milliseconds; 0 or nothing means without an end",
         )
     if 0 < options.repeat_every < LEAST_REPEAT_MS:
-        raise InvalidInput(
+        raise _bad(
             f"a message cannot be repeated every {options.repeat_every} ms",
-            code="message.bad_wishes",
-            hint=f"give a repeat_every of at least {LEAST_REPEAT_MS} ms",
+            f"give a repeat_every of at least {LEAST_REPEAT_MS} ms",
         )
     if options.repeat_most and not options.repeat_every:
-        raise InvalidInput(
+        raise _bad(
             "it says how often a message is repeated, but not how far apart",
-            code="message.bad_wishes",
-            hint="give repeat_every, too",
+            "give repeat_every, too",
         )
     if len(options.choices) > MOST_CHOICES or len(set(options.choices)) < len(options.choices):
-        raise InvalidInput(
+        raise _bad(
             "a message has too many choices, or one twice",
-            code="message.bad_wishes",
-            hint=f"give at most {MOST_CHOICES} different choices",
+            f"give at most {MOST_CHOICES} different choices",
         )
     for choice in options.choices:
         if not 0 < len(choice) <= LONGEST_CHOICE or not choice.isprintable() or choice.isspace():
-            raise InvalidInput(
+            raise _bad(
                 f"{choice[:LONGEST_CHOICE]!r} cannot be a choice",
-                code="message.bad_wishes",
-                hint=f"a choice has 1 to {LONGEST_CHOICE} printable characters",
+                f"a choice has 1 to {LONGEST_CHOICE} printable characters",
             )
     for step in options.escalate:
         if Identifier.parse(step.receiver).kind == "component":
-            raise InvalidInput(
-                f"{step.receiver} cannot be asked by escalation",
-                code="message.bad_wishes",
-                hint="name a peer or a collective",
+            raise _bad(
+                f"{step.receiver} cannot be asked by escalation", "name a peer or a collective"
             )
+
+
+def _bad(message: str, hint: str) -> InvalidInput:
+    return InvalidInput(message, code="message.bad_wishes", hint=hint)

@@ -25,7 +25,6 @@ from rapport.communication.delivery_state import (
     CloseMessage,
     DeliveryOptions,
     Member,
-    NextReceiver,
 )
 from rapport.communication.ledger_events import (
     action_event,
@@ -462,8 +461,7 @@ def _options(action: Action) -> DeliveryOptions:
         reach=action.reach,
         least=action.least,
         escalate=tuple(
-            NextReceiver(str(step.receiver), step.answer_within_ms or within)
-            for step in action.escalate
+            replace(step, answer_within=step.answer_within or within) for step in action.escalate
         ),
         repeat_every=action.repeat_every_ms,
         repeat_most=action.repeat_most,
@@ -588,7 +586,6 @@ def message_for(
 
 
 def message_saying(action: Action, text: str, detection_id: str = "") -> Message:
-    """The message of an action with that content."""
     return Message(
         type="NOTIFICATION" if action.effect is None else "ACTION",
         subtype=action.phrase,

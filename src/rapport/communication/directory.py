@@ -71,7 +71,7 @@ from rapport.kernel.config_fields import Fields
 from rapport.kernel.tasks import run_blocking, run_to_end
 from rapport.kernel.telemetry import get_logger
 from rapport.kernel.toml import Section, TomlFile
-from rapport.store.base import Change, Delete, Put, RecordStore
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records
 
 PEERS, COLLECTIVES = "people.peers", "people.collectives"
 MEMBERS, MEMBERSHIPS = "people.members", "people.memberships"
@@ -167,7 +167,6 @@ class DirectoryRecords:
         self._records = records
 
     def get(self, kind: EntryKind, name: str) -> StoredEntry | None:
-        """The entry of that name, or None."""
         raw = self._records.get(_TABLES[kind], name)
         return None if raw is None else msgspec.json.decode(raw, type=StoredEntry)
 
@@ -178,49 +177,41 @@ class DirectoryRecords:
 
     def members(self, collective: str, after: str, limit: int) -> list[str]:
         """Names of stored members, sorted; costs `limit`."""
-        return self._second_names(MEMBERS, collective, after, limit)
+        prefix = _pair(collective, "")
+        start = _pair(collective, after) if after else ""
+        found = self._records.find(MEMBERS, prefix=prefix, after=start, limit=limit)
+        return [key.removeprefix(prefix) for key, _ in found]
 
     def all_members(self, collective: str) -> Iterator[str]:
         """All stored members, read in pages."""
-        yield from self._all_second(MEMBERS, collective)
+        return self._second_names(MEMBERS, collective)
 
     def is_member(self, collective: str, peer: str) -> bool:
-        """Whether the peer is a stored member."""
         return self._records.get(MEMBERS, _pair(collective, peer)) is not None
 
     def memberships(self, peer: str) -> Iterator[str]:
         """The collectives that a peer joined, read in pages."""
-        yield from self._all_second(MEMBERSHIPS, peer)
+        return self._second_names(MEMBERSHIPS, peer)
 
-    def _second_names(self, table: str, first: str, after: str, limit: int) -> list[str]:
+    def _second_names(self, table: str, first: str) -> Iterator[str]:
         prefix = _pair(first, "")
-        found = self._records.find(
-            table, prefix=prefix, after=_pair(first, after) if after else "", limit=limit
-        )
-        return [key[len(prefix) :] for key, _ in found]
-
-    def _all_second(self, table: str, first: str) -> Iterator[str]:
-        after = ""
-        while names := self._second_names(table, first, after, _PAGE):
-            yield from names
-            after = names[-1]
+        for key, _ in all_records(self._records, table, prefix=prefix):
+            yield key.removeprefix(prefix)
 
 
 def _join_changes(collective: str, peers: Iterable[str]) -> list[Change]:
-    return [
-        Put(table, key, b"") for peer in peers for table, key in _membership_keys(collective, peer)
-    ]
+    return [Put(*place, b"") for place in _membership_keys(collective, peers)]
 
 
 def _leave_changes(collective: str, peers: Iterable[str]) -> list[Change]:
-    return [
-        Delete(table, key) for peer in peers for table, key in _membership_keys(collective, peer)
-    ]
+    return [Delete(*place) for place in _membership_keys(collective, peers)]
 
 
-def _membership_keys(collective: str, peer: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """A membership in both orders."""
-    return (MEMBERS, _pair(collective, peer)), (MEMBERSHIPS, _pair(peer, collective))
+def _membership_keys(collective: str, peers: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each membership in both orders."""
+    for peer in peers:
+        yield MEMBERS, _pair(collective, peer)
+        yield MEMBERSHIPS, _pair(peer, collective)
 
 
 def peer_of_entry(name: str, kept: StoredEntry, site: Path) -> Peer:
@@ -288,7 +279,6 @@ class StoredDirectory:
     # --- look-ups of deliveries ---
 
     def peer(self, name: str) -> Peer | None:
-        """The peer of that name, or None."""
         if found := self.declared.peer(name):
             return found
         kept = self.kept.get("peer", name)
@@ -335,11 +325,7 @@ class StoredDirectory:
         words, found = search.casefold().split(), list[DirectoryEntry]()
         while page := self.peers(after=after, limit=min(limit, _PAGE)):
             for entry in page:
-                named = {
-                    *self.declared.collectives_of(entry.name),
-                    *self.kept.memberships(entry.name),
-                }
-                entry = msgspec.structs.replace(entry, collectives=sorted(named))
+                entry = self._with_groups(entry)
                 addresses = entry.settings.get("addresses", ())
                 text = "\n".join((entry.name, *addresses, *entry.collectives)).casefold()
                 if all(word in text for word in words):
@@ -371,8 +357,10 @@ class StoredDirectory:
 
     def show_peer(self, name: str) -> DirectoryEntry:
         """One peer with its collectives; raises UnknownName with the nearest names."""
-        entry = self._show("peer", name)
-        named = {*self.declared.collectives_of(name), *self.kept.memberships(name)}
+        return self._with_groups(self._show("peer", name))
+
+    def _with_groups(self, entry: DirectoryEntry) -> DirectoryEntry:
+        named = {*self.declared.collectives_of(entry.name), *self.kept.memberships(entry.name)}
         return msgspec.structs.replace(entry, collectives=sorted(named))
 
     def show_collective(self, name: str) -> DirectoryEntry:
@@ -614,15 +602,6 @@ class DirectoryChanges:
         """Appends the events that a crash may have left."""
         await self._outbox.flush()
 
-    async def use_file(
-        self, declared: SiteDirectory, *, by: str, is_logged: bool = False
-    ) -> list[PeopleChange]:
-        """Takes over the people of a new site file and returns the changes, which are logged unless
-        another process has logged them. Stored entries stay; the file overrides them.
-        """
-        async with self._turn:
-            return await run_to_end(self._run(partial(self._use_file, declared, by, is_logged)))
-
     async def _run(self, work: Callable[[], T]) -> T:
         """Does work in a thread, then reports the changed peers and appends the events."""
         done = await run_blocking(work)
@@ -640,7 +619,13 @@ class DirectoryChanges:
 
     # --- in a worker thread ---
 
-    def _use_file(self, declared: SiteDirectory, by: str, is_logged: bool) -> list[PeopleChange]:
+    @_change
+    def use_file(
+        self, declared: SiteDirectory, *, by: str, is_logged: bool = False
+    ) -> list[PeopleChange]:
+        """Takes over the people of a new site file and returns the changes, which are logged unless
+        another process has logged them. Stored entries stay; the file overrides them.
+        """
         people_changes = changes_of_file(self._directory.declared, declared, by)
         if people_changes and not is_logged:
             self._records.apply(self._outbox.entries(people_changes))

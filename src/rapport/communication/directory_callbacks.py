@@ -240,7 +240,6 @@ class CallbackDirectory:
         return self._own.collective(name) or self._collective_by_callback(name)
 
     def policy_of(self, name: str) -> Collective | None:
-        """See PeerDirectory."""
         return self._own.policy_of(name) or self._collective_by_callback(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:

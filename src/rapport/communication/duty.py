@@ -18,8 +18,8 @@ import msgspec
 
 from rapport.communication.privacy import (
     DAY_MINUTES,
-    DaySpan,
     LocalTimes,
+    clock_change,
     moment_of,
     start_days,
 )
@@ -47,8 +47,6 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Roster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The shifts of a group."""
-
     shifts: tuple[Shift, ...]
     zone: str = "UTC"
     """Time zone of hours, days and dates."""
@@ -190,14 +188,10 @@ def _shift_settings(shift: Shift) -> dict[str, Any]:
         "person": shift.person,
         "instead_of": shift.instead_of,
         "days": days or [DAY_NAMES[day] for day in when.days],
-        "hours": [_shown_hours(span) for span in when.hours],
+        "hours": list(map(str, when.hours)),
         "dates": [f"{span.first}..{span.last}" for span in when.dates],
     }
     return {key: value for key, value in settings.items() if value}
-
-
-def _shown_hours(span: DaySpan) -> str:
-    return "-".join(f"{end // 60:02}:{end % 60:02}" for end in (span.start, span.end))
 
 
 # --- the moments at which shifts can begin or end ---
@@ -219,24 +213,10 @@ def _changes_of(roster: Roster, day: date) -> Sequence[int]:
         for span in shift.when.hours:
             minutes |= {span.start, span.end % DAY_MINUTES}
     found = {moment_of(day, minute, roster.zone, fold) for minute in minutes for fold in (0, 1)}
-    found.update(_clock_change(day, roster.zone))
+    low, high = (
+        EPOCH + timedelta(milliseconds=moment_of(day + timedelta(days=days), 0, roster.zone, 0))
+        for days in (0, 1)
+    )
+    if change := clock_change(low, high, ZoneInfo(roster.zone)):
+        found.add((change - EPOCH) // timedelta(milliseconds=1))
     return sorted(found)
-
-
-def _clock_change(day: date, zone: str) -> Iterator[int]:
-    """When the clock changes on this day, to the minute."""
-    info = ZoneInfo(zone)
-    low, high = (moment_of(day + timedelta(days=days), 0, zone, 0) for days in (0, 1))
-
-    def offset(at: int) -> timedelta | None:
-        return (EPOCH + timedelta(milliseconds=at)).astimezone(info).utcoffset()
-
-    before = offset(low)
-    if before == offset(high):
-        return
-    while high - low > _MINUTE_MS:
-        middle = (low + high) // (2 * _MINUTE_MS) * _MINUTE_MS
-        if middle <= low:
-            break
-        low, high = (middle, high) if offset(middle) == before else (low, middle)
-    yield high

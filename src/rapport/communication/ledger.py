@@ -128,7 +128,6 @@ class LedgerIndex:
         return self._kept.ingest(LOG, before, page[-1].position, writes, gone)
 
     def reset(self) -> None:
-        """Deletes everything."""
         self._kept.reset(LOG)
 
     def prune(self, first_kept: int) -> None:
@@ -152,7 +151,6 @@ class LedgerIndex:
         return [_as(MessageRow, row) for row in found]
 
     def message(self, message: str) -> MessageRow | None:
-        """One message, or None."""
         found = self._kept.by_key(MESSAGES, [[message]])
         return _as(MessageRow, found[0]) if found else None
 
@@ -189,7 +187,6 @@ class LedgerIndex:
 
 
 def cursor_after(row: LedgerRow | MessageRow) -> str:
-    """The cursor of a page that ends with this row."""
     second = row.position if isinstance(row, LedgerRow) else row.first
     return f"{row.time}-{second}"
 
@@ -269,8 +266,6 @@ class LedgerMessagePage(msgspec.Struct, frozen=True):
 
 
 class TimelineLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change of a message."""
-
     time: int
     state: str
     peer: str = ""
@@ -377,7 +372,6 @@ class Ledger:
         return self._index.messages(Question(limit=limit))
 
     def message(self, message: str) -> MessageRow | None:
-        """One message, or None when it is unknown."""
         return self._index.message(message)
 
     def rows(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -272,25 +272,10 @@ def _close(message: MessageRow, line: LedgerLine, time: int) -> None:
 
 
 def _row(line: LedgerLine, entry: LedgerEntry, first: int) -> LedgerRow:
-    return LedgerRow(
-        message=entry.message,
-        peer=line.peer,
-        address=line.address,
-        adapter=line.adapter,
-        state=entry.state,
-        time=entry.time,
-        attempt=line.attempt,
-        reason=line.reason,
-        answer=line.answer,
-        until=line.until,
-        policy=line.policy,
-        detection=line.detection,
-        receiver=line.receiver,
-        stage=line.stage,
-        declined=line.declined,
-        first=first,
-        position=entry.position,
-    )
+    fields = msgspec.structs.asdict(line)
+    del fields["result"], fields["queued"]
+    fields |= {"message": entry.message, "state": entry.state, "time": entry.time}
+    return LedgerRow(**fields, first=first, position=entry.position)
 
 
 class PersonFate(msgspec.Struct, frozen=True, kw_only=True):
@@ -358,18 +343,9 @@ def summarise(rows: Iterable[LedgerRow]) -> Summary:
     reasons = Counter(
         each.reason for each in fates if each.fate in ("refused", "not reached") and each.reason
     )
-    return Summary(
-        told=counts["told"] + counts["answered"] + counts["declined"],
-        answered=counts["answered"],
-        declined=counts["declined"],
-        held=counts["held"],
-        refused=counts["refused"],
-        waiting=counts["waiting"],
-        in_doubt=counts["in doubt"],
-        not_reached=counts["not reached"],
-        skipped=counts["skipped"],
-        reasons=dict(reasons),
-    )
+    numbers = {name.replace(" ", "_"): counts[name] for name in get_args(PersonFateName)}
+    numbers["told"] += counts["answered"] + counts["declined"]
+    return Summary(**numbers, reasons=dict(reasons))
 
 
 def shown_reason(reason: str) -> str:
@@ -397,7 +373,6 @@ def _fate(rows: Sequence[LedgerRow]) -> PersonFate:
 
 
 def _furthest(rows: Sequence[LedgerRow]) -> tuple[PersonFateName, LedgerRow | None]:
-    """The fate, and the row it is from."""
     person = next((row for row in rows if not row.address), None)
     if person is not None and person.state == "answered":
         return ("declined" if person.declined else "answered"), person

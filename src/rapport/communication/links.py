@@ -9,18 +9,16 @@ earlier links without a record of each.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
 
+from rapport.communication.sessions.seals import from_text, to_text
 from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import in_thread
@@ -30,6 +28,7 @@ from rapport.store.base import (
     GuardFailed,
     Put,
     RecordStore,
+    all_records,
     as_guarded,
     put_if_absent,
 )
@@ -41,7 +40,6 @@ LONGEST_DAYS = 365
 _MARK_LENGTH = 40
 _LONGEST_TIME = 15
 _TABLE = "inbox.links"
-_PAGE = 500
 _DAY_MS = 86_400_000
 
 
@@ -53,8 +51,7 @@ def name_in_link(name: str) -> str:
     """
     if _PLAIN.fullmatch(name):
         return quote(name, safe="")
-    raw = name.encode("utf-8", "surrogatepass")
-    return _MARK + base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return _MARK + to_text(name.encode("utf-8", "surrogatepass"))
 
 
 def name_from_link(piece: str) -> str:
@@ -66,11 +63,10 @@ def name_from_link(piece: str) -> str:
     """
     if not piece.startswith(_MARK):
         return piece
-    coded = piece.removeprefix(_MARK)
+    raw = from_text(piece.removeprefix(_MARK))
     try:
-        raw = base64.b64decode(coded + "=" * (-len(coded) % 4), b"-_", validate=True)
-        return raw.decode("utf-8", "surrogatepass")
-    except (binascii.Error, ValueError):
+        return piece if raw is None else raw.decode("utf-8", "surrogatepass")
+    except ValueError:
         return piece
 
 
@@ -209,7 +205,8 @@ class LinkEditions:
     def peers(self) -> list[str]:
         """The peers that may have a valid link, sorted; reads all, and deletes expired ones."""
         now_ms, found, over = self._clock.now_ms(), list[str](), list[str]()
-        for key, links in self._all():
+        for key, value in all_records(self._records, _TABLE):
+            links = msgspec.msgpack.decode(value, type=_Links)
             if links.until_ms <= now_ms:
                 over.append(key)
             elif links.is_open:
@@ -217,12 +214,6 @@ class LinkEditions:
         if over:
             self._records.apply([Delete(_TABLE, key) for key in over])
         return sorted(found)
-
-    def _all(self) -> Iterator[tuple[str, _Links]]:
-        after = ""
-        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
-            for after, value in page:
-                yield after, msgspec.msgpack.decode(value, type=_Links)
 
 
 def _edition_of(kept: bytes | None) -> str:

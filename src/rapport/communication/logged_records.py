@@ -17,10 +17,9 @@ from rapport.channel.channel import Channels
 from rapport.core.event import Event, content_id, make_event
 from rapport.kernel.clock import Chance
 from rapport.kernel.tasks import run_blocking
-from rapport.store.base import Change, Delete, Put, RecordStore
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records
 
 _ENTRY, _COUNT, _LAST_EVENT = "entry/", "count/", "told"
-_PAGE = 5_000
 _MOST_COUNTS = 64
 """Engines whose counts are kept; others are deleted, which only makes all engines read again."""
 
@@ -40,7 +39,6 @@ class LoggedRecords:
         """Held while records are loaded, so that an entry added meanwhile is not lost."""
 
     def key(self, name: str) -> str:
-        """The key of the record with this name."""
         return _ENTRY + name
 
     def has_changed(self) -> bool:
@@ -50,11 +48,8 @@ class LoggedRecords:
     def entries(self) -> Iterator[tuple[str, bytes]]:
         """Every record by name; blocks."""
         self._others = self._counts()  # before the records, so that no change is missed
-        after = ""
-        while page := self._records.find(self.table, prefix=_ENTRY, after=after, limit=_PAGE):
-            for key, value in page:
-                yield key.removeprefix(_ENTRY), value
-            after = page[-1][0]
+        for key, value in all_records(self._records, self.table, prefix=_ENTRY):
+            yield key.removeprefix(_ENTRY), value
 
     def event(self, *, source: str, type: str, subject: str, time: int, data: object) -> Event:
         """The event of the next change."""

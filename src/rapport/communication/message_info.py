@@ -76,8 +76,6 @@ class RelatedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class MessageInformation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The information about a type of message."""
-
     text: str
     """For people: its meaning and how to react."""
     schema: dict[str, Any] = {}
@@ -576,8 +574,6 @@ class MessageInfoService:
 
 
 class _InfoRecord(msgspec.Struct, frozen=True):
-    """One record."""
-
     type: str
     subtype: str
     information: MessageInformation

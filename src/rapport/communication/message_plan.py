@@ -36,7 +36,6 @@ UNPROVEN_SENDER = "unproven"
 
 
 def no_routing(_message: Message) -> Sequence[Identifier]:
-    """No routing rules."""
     return ()
 
 

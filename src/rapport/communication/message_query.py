@@ -7,8 +7,6 @@ nor repeats a message, and the same token always gives the same page.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import zlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import TypedDict, Unpack
@@ -43,6 +41,7 @@ from rapport.communication.ledger_events import (
     LoggedData,
     state_when_handled,
 )
+from rapport.communication.sessions.seals import from_text, to_text
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import MAX_NAME, StoredEvent
 from rapport.core.message import MESSAGE, Identifier, Message
@@ -187,7 +186,6 @@ def query_of(criteria: Criteria, closed: Collection[str] | None = None) -> Query
 
 
 def compared(field: Field, operator: Comparison, value: Scalar) -> Condition:
-    """A field compared with a value."""
     return Compare(operator, field, Literal(value))
 
 
@@ -205,8 +203,7 @@ def write_token(place: PagePosition) -> str:
     at every request, and it grants nothing.
     """
     body = msgspec.msgpack.encode(place)
-    raw = zlib.crc32(body).to_bytes(4, "big") + body
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return to_text(zlib.crc32(body).to_bytes(4, "big") + body)
 
 
 def read_token(token: str) -> PagePosition:
@@ -214,14 +211,14 @@ def read_token(token: str) -> PagePosition:
     try:
         if len(token) > _LONGEST_TOKEN:
             raise ValueError("too long")
-        raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), b"-_", True)
+        raw = from_text(token) or b""
         if zlib.crc32(raw[4:]).to_bytes(4, "big") != raw[:4]:
             raise ValueError("changed")
         place = msgspec.msgpack.decode(raw[4:], type=PagePosition)
         sound = 0 <= place.low <= 2**62 and 0 <= place.high <= place.snapshot <= 2**62
         if not sound or check_criteria(place.criteria) != place.criteria:
             raise ValueError("made up")
-    except (ValueError, InvalidInput, binascii.Error, msgspec.DecodeError) as error:
+    except (ValueError, InvalidInput, msgspec.DecodeError) as error:
         raise InvalidInput(
             f"this is no token of a page: {error}",
             code="query.bad_token",
@@ -283,7 +280,6 @@ class _LogScan:
         return self.reached >= self._through
 
     async def next(self, wanted: int = _PAGE) -> list[StoredEvent]:
-        """The matches of the next page."""
         page = await self._pages.after(self.reached, self._through, wanted=wanted)
         found = matching(self._query, page.events, None, decided=page.decided)
         self.reached = page.through
@@ -351,8 +347,6 @@ class LoggedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of messages."""
-
     messages: tuple[LoggedMessage, ...]
     token: str
     """Gives this page again."""
@@ -419,7 +413,6 @@ class QueryCriteria:
         self._queries, self.criteria = queries, criteria or Criteria()
 
     def where(self, **given: Unpack[CriteriaFields]) -> QueryCriteria:
-        """Adds or replaces criteria."""
         fields: dict[str, object] = dict(given)
         for name in ("since", "until"):
             if name in fields:
@@ -430,7 +423,6 @@ class QueryCriteria:
         return QueryCriteria(self._queries, msgspec.structs.replace(self.criteria, **fields))
 
     def newest_first(self) -> QueryCriteria:
-        """Returns the newest message first."""
         return self.where(newest_first=True)
 
     async def page(self, token: str = "") -> MessagePage:
@@ -449,8 +441,6 @@ class QueryCriteria:
 
 
 class _PageSearch:
-    """The search for one page."""
-
     def __init__(
         self, channels: Channels, clock: Clock, fates: MessageFates, place: PagePosition
     ) -> None:

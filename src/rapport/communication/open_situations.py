@@ -70,7 +70,6 @@ class OpenSituations:
         return self.get(situation_key(policy, bindings, began))
 
     def get(self, key: str) -> OpenSituation | None:
-        """The situation of that key, or None."""
         if not key:
             return None
         return self._transaction.get_struct(SITUATIONS, key, OpenSituation)

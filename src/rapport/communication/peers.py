@@ -83,8 +83,6 @@ class PeerDirectory(Protocol):
 
 
 class SiteDirectory:
-    """The directory that a site file declares."""
-
     def __init__(
         self,
         peers: Mapping[str, Peer],
@@ -98,19 +96,15 @@ class SiteDirectory:
         }
 
     def peer(self, name: str) -> Peer | None:
-        """The declared peer, or None."""
         return self._peers.get(name)
 
     def collective(self, name: str) -> Collective | None:
-        """The declared collective, or None."""
         return self._collectives.get(name)
 
     def policy_of(self, name: str) -> Collective | None:
-        """See PeerDirectory."""
         return self._collectives.get(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """See PeerDirectory."""
         return names_after(self._sorted.get(name, ()), after, limit)
 
     def peer_names(self) -> list[str]:
@@ -178,7 +172,6 @@ PEER_LIFETIME_MS = 60_000
 _NS_PER_MS = 1_000_000
 _MOST_PEERS = 100_000
 _FAILED_FOR_NS = 1_000 * _NS_PER_MS
-_MOST_FAILED = 10_000
 
 
 class CachedDirectory:
@@ -198,8 +191,8 @@ class CachedDirectory:
     ) -> None:
         self._directory, self._clock = directory, clock
         self._lifetime_ns, self._most = lifetime_ms * _NS_PER_MS, most
-        self._peers: dict[str, tuple[int, Peer]] = {}
-        self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
+        self._known: dict[str, tuple[int, Peer | SourceUnavailable]] = {}
+        """Peers and failures, each with the steady time up to which it counts."""
         self._guard = threading.Lock()
         self._changes = 0
         """Number of invalidations: a look-up that began before one may be stale."""
@@ -208,34 +201,22 @@ class CachedDirectory:
         """The peer as it was at most a lifetime ago, or None."""
         now_ns = self._clock.steady_ns()
         with self._guard:
-            until_ns, kept = self._peers.get(name, (0, None))
+            until_ns, kept = self._known.get(name, (0, None))
             changes = self._changes
         if kept is not None and now_ns < until_ns:
+            if isinstance(kept, SourceUnavailable):
+                raise kept.with_traceback(None)  # or the traceback grows with every raise
             return kept
-        found = self._look_up(name, now_ns)
+        try:
+            found = self._directory.peer(name)
+        except SourceUnavailable as error:
+            self._keep(name, now_ns + _FAILED_FOR_NS, error, changes)
+            raise
         if found is not None:
             self._keep(name, now_ns + self._lifetime_ns, found, changes)
         return found
 
-    def _look_up(self, name: str, now_ns: int) -> Peer | None:
-        with self._guard:
-            until_ns, failure = self._failed.get(name, (0, None))
-        if failure is not None and now_ns < until_ns:
-            raise failure.with_traceback(None)  # or the traceback grows with every raise
-        try:
-            found = self._directory.peer(name)
-        except SourceUnavailable as error:
-            with self._guard:
-                while len(self._failed) >= _MOST_FAILED:
-                    del self._failed[next(iter(self._failed))]
-                self._failed[name] = now_ns + _FAILED_FOR_NS, error
-            raise
-        with self._guard:
-            self._failed.pop(name, None)
-        return found
-
     def collective(self, name: str) -> Collective | None:
-        """The collective as it is now, or None."""
         return self._directory.collective(name)
 
     def policy_of(self, name: str) -> Collective | None:
@@ -255,17 +236,18 @@ class CachedDirectory:
         """Removes a changed peer from the cache."""
         with self._guard:
             self._changes += 1
-            self._peers.pop(name, None)
-            self._failed.pop(name, None)
+            self._known.pop(name, None)
 
-    def _keep(self, name: str, until_ns: int, peer: Peer, changes: int) -> None:
+    def _keep(
+        self, name: str, until_ns: int, known: Peer | SourceUnavailable, changes: int
+    ) -> None:
         with self._guard:
             if changes != self._changes:
                 return  # the peer may have changed during the look-up
-            self._peers.pop(name, None)
-            while len(self._peers) >= self._most:
-                del self._peers[next(iter(self._peers))]  # the oldest
-            self._peers[name] = until_ns, peer
+            self._known.pop(name, None)
+            while len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]  # the oldest
+            self._known[name] = until_ns, known
 
 
 # --- addresses ---

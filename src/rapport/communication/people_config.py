@@ -105,7 +105,6 @@ def read_texts(key: str, table: Fields) -> tuple[str, ...]:
 
 
 def read_hours(key: str, table: Fields) -> tuple[DaySpan, ...]:
-    """The spans of the day at a key."""
     found = []
     for text in read_texts(key, table):
         try:

@@ -19,28 +19,18 @@ from rapport.core.errors import InvalidInput, Problem, suggest
 MOST_PEOPLE = 10_000
 _CODE = "people.bad_table"
 _WORDS = {
-    "name": "name",
-    "person": "name",
-    "mail": "mail",
-    "email": "mail",
-    "e-mail": "mail",
-    "addresses": "addresses",
-    "address": "addresses",
-    "adresse": "addresses",
-    "adressen": "addresses",
-    "language": "language",
-    "sprache": "language",
-    "zone": "zone",
-    "zeitzone": "zone",
-    "quiet": "quiet",
-    "quiet hours": "quiet",
-    "ruhezeit": "quiet",
-    "ruhezeiten": "quiet",
-    "delivery": "delivery",
-    "groups": "groups",
-    "group": "groups",
-    "gruppe": "groups",
-    "gruppen": "groups",
+    word: column
+    for column, words in {
+        "name": ("name", "person"),
+        "mail": ("mail", "email", "e-mail"),
+        "addresses": ("addresses", "address", "adresse", "adressen"),
+        "language": ("language", "sprache"),
+        "zone": ("zone", "zeitzone"),
+        "quiet": ("quiet", "quiet hours", "ruhezeit", "ruhezeiten"),
+        "delivery": ("delivery",),
+        "groups": ("groups", "group", "gruppe", "gruppen"),
+    }.items()
+    for word in words
 }
 """Headers and the columns that they mean."""
 _SINGLE = ("language", "zone", "delivery")
@@ -49,8 +39,6 @@ ImportOutcome = Literal["added", "changed", "unchanged", "refused"]
 
 
 class PersonRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table."""
-
     line: int
     name: str
     settings: dict[str, Any]

@@ -11,6 +11,7 @@ missing, raises, hangs or gives no valid answer refuses: privacy fails closed.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -29,6 +30,7 @@ from rapport.kernel.worker import WorkerReply
 from rapport.kernel.worker_client import PAUSE_MS, CallFailed, WorkerFunctions
 
 DAY_MINUTES = 1440
+_MINUTE = timedelta(minutes=1)
 _HOURS = re.compile(r"\s*(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s*\Z")
 _CLOCK = re.compile(r"\s*(\d{1,2}):(\d{2})\s*\Z")
 
@@ -57,6 +59,10 @@ class DaySpan(msgspec.Struct, frozen=True, array_like=True):
     start: int
     end: int
 
+    def __str__(self) -> str:
+        """As a site file writes it."""
+        return "-".join(f"{end // 60:02}:{end % 60:02}" for end in (self.start, self.end))
+
 
 class DateSpan(msgspec.Struct, frozen=True, array_like=True):
     """Both days included: `2026-08-01` to `2026-08-14`, or `12-24` to `01-06` in every year."""
@@ -65,7 +71,6 @@ class DateSpan(msgspec.Struct, frozen=True, array_like=True):
     last: str
 
     def has(self, day: date) -> bool:
-        """Whether the day lies in it."""
         shown = day.isoformat()
         shown = shown[-len(self.first) :] if len(self.first) < len(shown) else shown
         if self.first <= self.last:
@@ -227,21 +232,22 @@ def moment_of(day: date, minute: int, zone: str, fold: int) -> int:
         # Skipped: the clock jumped over the end, which is then where the two offsets meet.
         before = wall.replace(fold=0).utcoffset() or timedelta()
         after = wall.replace(fold=1).utcoffset() or timedelta()
-        moment = _first_after_gap(moment, info, abs(after - before))
+        width = abs(after - before)
+        moment = clock_change(moment - width, moment + width, info) or moment
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
-def _first_after_gap(moment: datetime, zone: ZoneInfo, width: timedelta) -> datetime:
-    """The change of the clock near `moment`; offsets change on whole minutes."""
-    at = moment.replace(second=0, microsecond=0) - width
-    offset = at.astimezone(zone).utcoffset()
-    while at.astimezone(zone).utcoffset() == offset:
-        at += timedelta(minutes=1)
-    return at
+def clock_change(low: datetime, high: datetime, zone: ZoneInfo) -> datetime | None:
+    """The minute at which the clock changes between two moments; None when it does not."""
+    before = low.astimezone(zone).utcoffset()
+    minutes = range((high - low) // _MINUTE + 1)
+    found = bisect_left(
+        minutes, True, key=lambda at: (low + at * _MINUTE).astimezone(zone).utcoffset() != before
+    )
+    return low + found * _MINUTE if found < len(minutes) else None
 
 
 def _minutes(span: DaySpan) -> set[int]:
-    """The minutes of the day that a span covers."""
     end = span.end if span.start < span.end else span.end + DAY_MINUTES
     return {minute % DAY_MINUTES for minute in range(span.start, end)}
 
@@ -470,11 +476,7 @@ def quiet_hours(rules: Sequence[PrivacyRule]) -> list[str]:
     hours = rule.when.hours
     if rule != quiet_rule(hours, rule.zone, rule.then):
         return []
-    return ["-".join(f"{end // 60:02}:{end % 60:02}" for end in span) for span in map(_ends, hours)]
-
-
-def _ends(span: DaySpan) -> tuple[int, int]:
-    return span.start, span.end
+    return list(map(str, hours))
 
 
 def most_counted(rules: Sequence[PrivacyRule]) -> int:

@@ -11,7 +11,7 @@ hundred thousand people may be held over night.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ from rapport.communication.transaction import Transaction
 from rapport.core.errors import Corrupt, SourceUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import RecordStore
+from rapport.store.base import RecordStore, all_records
 
 DELIVERIES = "communication.messages"
 BODIES = "communication.letters"
@@ -43,10 +43,11 @@ _SEPARATOR, _ROUTED = "\x1f", "\x1e"
 """Cannot occur in an event id, so that combined keys stay unambiguous."""
 _DEFERRED_PREFIX = "\x1d"
 """Begins the due keys of deferred events; no key of a message begins so."""
-_PAGE, _PAGES_AT_ONCE = 1_000, 100
+_PAGES_AT_ONCE = 100
 _REMEMBERED = 100_000
 _PAUSES = RetryPolicy(longest_ms=60_000)
 _log = get_logger(__name__)
+T = TypeVar("T")
 
 MemberJobKind = Literal["begin", "time_out", "stop", "forget"]
 
@@ -336,14 +337,12 @@ def pending_retries(records: RecordStore, adapter: str) -> list[PendingRetry]:
     """Members with an attempt by this adapter that waits for its time, the earliest first. Reads
     all members of all open messages.
     """
-    found, after = [], ""
-    while page := records.find(MEMBERS, after=after, limit=_PAGE):
-        for key, value in page:
-            member = msgspec.msgpack.decode(value, type=Member)
-            waiting = [entry.retry_at for entry in member.tries if _waits_for(entry, adapter)]
-            if waiting:
-                found.append(PendingRetry(*split_key(key), min(waiting)))
-        after = page[-1][0]
+    found = []
+    for key, value in all_records(records, MEMBERS):
+        member = msgspec.msgpack.decode(value, type=Member)
+        waiting = [entry.retry_at for entry in member.tries if _waits_for(entry, adapter)]
+        if waiting:
+            found.append(PendingRetry(*split_key(key), min(waiting)))
     return sorted(found, key=lambda each: each.retry_at)
 
 
@@ -362,7 +361,6 @@ class DeliveryRecords:
         return self._transaction.get_struct(DELIVERIES, key, DeliveryRecord)
 
     def save(self, before: DeliveryRecord | None, record: DeliveryRecord) -> None:
-        """Writes the record in place of the one before."""
         self._transaction.put(DELIVERIES, record.key, record)
         self._schedule.move(record.key, before.due_ms() if before else 0, record.due_ms())
 
@@ -378,7 +376,6 @@ class DeliveryRecords:
         return found or MessageBody(text="", time=0)
 
     def save_body(self, key: str, body: MessageBody) -> None:
-        """Writes the body of a message."""
         self._transaction.put(BODIES, key, body)
 
     def member(self, record: str, peer: str) -> Member | None:
@@ -386,7 +383,6 @@ class DeliveryRecords:
         return self._transaction.get_struct(MEMBERS, member_key(record, peer), Member)
 
     def save_member(self, record: str, before: Member | None, member: Member) -> None:
-        """Writes the member in place of the one before."""
         key = member_key(record, member.peer)
         self._transaction.put(MEMBERS, key, member)
         self._schedule.move(key, before.due_ms() if before else 0, member.due_ms())
@@ -403,7 +399,6 @@ class DeliveryRecords:
         self.save_member(retry.record, before, msgspec.structs.replace(before, tries=tries))
 
     def delete_member(self, record: str, member: Member) -> None:
-        """Deletes a member."""
         key = member_key(record, member.peer)
         self._schedule.move(key, member.due_ms(), 0)
         self._transaction.delete(MEMBERS, key)
@@ -430,18 +425,15 @@ class RecentIds:
         self._older: dict[str, str] = {}
 
     def add(self, id: str, about: str = "") -> None:
-        """Remembers an id."""
         self._newer[id] = about
         if len(self._newer) >= self._most:
             self._older, self._newer = self._newer, {}
 
     def discard(self, id: str) -> None:
-        """Forgets an id."""
         self._newer.pop(id, None)
         self._older.pop(id, None)
 
     def clear(self) -> None:
-        """Forgets all ids."""
         self._newer.clear()
         self._older.clear()
 
@@ -520,23 +512,24 @@ class DecisionCache:
 
 def is_closed(kept: bytes) -> bool:
     """Whether a delivery record is closed; False when it cannot be read, which the engine logs."""
-    try:
-        return _RECORDS.decode(kept).tracking.closed
-    except msgspec.DecodeError:
-        return False
+    record = _decoded(_RECORDS, kept)
+    return record is not None and record.tracking.closed
 
 
 def has_answered(kept: bytes) -> bool:
     """Whether a member's record shows an answer, be it a refusal."""
+    member = _decoded(_MEMBERS, kept)
+    return member is not None and member.has_spoken()
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], kept: bytes) -> T | None:
     try:
-        return _MEMBERS.decode(kept).has_spoken()
+        return decoder.decode(kept)
     except msgspec.DecodeError:
-        return False
+        return None
 
 
 def _may_be_answered(kept: bytes) -> bool:
-    try:
-        stages = _RECORDS.decode(kept).tracking.stages
-    except msgspec.DecodeError:
-        return False
+    record = _decoded(_RECORDS, kept)
+    stages = record.tracking.stages if record is not None else ()
     return any(stage.satisfied or stage.declined for stage in stages)

@@ -52,14 +52,10 @@ class MomentPiece(msgspec.Struct, frozen=True, tag="moment"):
 
 
 class DurationPiece(msgspec.Struct, frozen=True, tag="duration"):
-    """A length of time."""
-
     duration_ms: int
 
 
 class ValuePiece(msgspec.Struct, frozen=True, tag="value"):
-    """A measured value with its unit."""
-
     value: NamedValue
 
 
@@ -96,7 +92,6 @@ def _shown(piece: TextPiece, reader: TextReader) -> str:
 
 
 def local_time(moment_ms: int, zone: str) -> datetime:
-    """The moment in a time zone."""
     return (EPOCH + timedelta(milliseconds=moment_ms)).astimezone(ZoneInfo(zone))
 
 
@@ -214,7 +209,6 @@ def fill_template(template: str, detection: Detection, facts: Facts = no_facts) 
 def template_pieces(
     template: str, detection: Detection, facts: Facts = no_facts
 ) -> list[TextPiece]:
-    """The pieces of the text of one detection."""
     found: list[TextPiece] = []
     for text, field in _parts(template):
         found += [text] if text else []
@@ -307,6 +301,15 @@ def clean(text: str) -> str:
     'a  Bcc: x'
     """
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def printable(text: str, most: int) -> str:
+    """The beginning of a text from outside, with `?` for what cannot be printed.
+
+    >>> printable("a\\nbc", 3)
+    'a?b'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
 
 
 def _parts(template: str, known: Collection[str] = ()) -> list[tuple[str, str | None]]:

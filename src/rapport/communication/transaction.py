@@ -132,7 +132,6 @@ class Transaction:
         return len(events) - 1
 
     def amend(self, channel: str, place: int, event: Event) -> None:
-        """Replaces an emitted event."""
         self._outgoing[channel][place] = event
 
     def emit_early(self, channel: str, event: Event) -> None:

@@ -8,15 +8,17 @@ words everywhere; only the error codes may differ (`FaultCodes`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from rapport.core.errors import InvalidInput, Problem, RapportError, Severity
 from rapport.core.errors import suggest as suggest
 from rapport.core.times import ENDLESS_DURATION, parse_duration, zone_named
 from rapport.kernel.toml import Section
 
+S = TypeVar("S", bound=msgspec.Struct)
 _SHOWN = 40
 """Characters of a wrong value in an error message."""
 
@@ -167,6 +169,40 @@ class Fields:
         self.fault(key, code, message, hint=hint)
         return default
 
+    # --- settings ---
+
+    def settings(self, default: S, **given: Any) -> S:
+        """Reads a struct: each field at the key of its name, by its type and the bounds of its
+        `Meta`, `NAME_ms` as the duration `NAME`. Absent ones are as in `default`; fields that are
+        `given` are not read.
+        """
+        described = inspect.type_info(type(default))
+        assert isinstance(described, inspect.StructType)
+        read = {
+            field.name: self._setting(field.name, field.type, getattr(default, field.name))
+            for field in described.fields
+            if field.name not in given
+        }
+        return type(default)(**read, **given)
+
+    def _setting(self, name: str, kind: inspect.Type, default: Any) -> Any:
+        match kind:
+            case inspect.BoolType():
+                return self.flag(name, default)
+            case inspect.LiteralType():
+                return self.choice(name, [str(value) for value in kind.values], default)
+            case inspect.IntType() if name.endswith("_ms"):
+                return self.duration_ms(name.removesuffix("_ms"), default, least=kind.ge or 0)
+            case inspect.IntType(ge=int() as low, le=int() as high):
+                return self.number(name, default, low=low, high=high)
+            case inspect.StrType():
+                read = self.filled_text if kind.min_length else self.text
+                return read(name, default)
+            case inspect.VarTupleType():
+                return self.texts(name, default)
+            case _:
+                raise TypeError(f"the field {name} cannot be read from a table")
+
     # --- tables within the table ---
 
     def table(
@@ -225,6 +261,12 @@ class Fields:
 
     def _subtable(self, section: Section, known: Collection[str] | None) -> Fields:
         return Fields(section, self.problems, known=known, strict=self._strict, codes=self._codes)
+
+
+def keys_of(kind: type[msgspec.Struct], *, but: Collection[str] = ()) -> tuple[str, ...]:
+    """The keys that `Fields.settings` reads, without those of some fields."""
+    names = (name for name in kind.__struct_fields__ if name not in but)
+    return tuple(name.removesuffix("_ms") for name in names)
 
 
 def _is_name(value: object) -> bool:

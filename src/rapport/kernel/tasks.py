@@ -137,6 +137,16 @@ async def cancel_until_done(*works: asyncio.Future[Any]) -> None:
     await asyncio.gather(*works, return_exceptions=True)
 
 
+async def ends_within(running: asyncio.Future[Any], clock: Clock, limit_ms: int) -> bool:
+    """Whether work ends within the limit; otherwise it runs on."""
+    deadline = asyncio.ensure_future(clock.sleep(limit_ms))
+    try:
+        await asyncio.wait({running, deadline}, return_when=asyncio.FIRST_COMPLETED)
+        return running.done()
+    finally:
+        await cancel_until_done(deadline)
+
+
 ClosableComponent = tuple[str, Callable[[], Awaitable[object] | None]]
 """A component's name, for the log, and the function that closes it."""
 

@@ -13,10 +13,10 @@ from functools import lru_cache
 import msgspec
 
 from rapport.communication.action_config import people_behind
-from rapport.communication.actions import Action, DeclaredActions, EscalationStep
+from rapport.communication.actions import Action, DeclaredActions
 from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
-from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.delivery_state import CollectiveDelivery, NextReceiver, PeerDelivery
 from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, same_phrase, template_fields
 from rapport.core.detection import phrase_key
 from rapport.core.errors import InvalidInput, PolicyError
@@ -117,10 +117,9 @@ def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) 
     )
 
 
-def _escalation(block: DeliveryBlock, people: CommunicationConfig) -> tuple[EscalationStep, ...]:
-    return tuple(
-        EscalationStep(identifier_of(each.receiver, people), each.within_ms) for each in block.then
-    )
+def _escalation(block: DeliveryBlock, people: CommunicationConfig) -> tuple[NextReceiver, ...]:
+    named = ((identifier_of(each.receiver, people), each.within_ms) for each in block.then)
+    return tuple(NextReceiver(str(receiver), within_ms) for receiver, within_ms in named)
 
 
 def _reach_options(block: DeliveryBlock) -> dict[str, object]:

@@ -83,16 +83,6 @@ def test_it_is_started_when_added_and_publishes_under_its_name():
     play(scenario)
 
 
-def test_the_inputs_of_an_application_end_together_and_those_of_others_stay():
-    async def scenario(place):
-        for name, owner in (("a", "one"), ("b", "two"), ("c", "one")):
-            await place.inputs.add_push(Bell(), name=name, owner=owner)
-        assert await place.inputs.remove_of("one") == ["a", "c"]
-        assert [status.name for status in place.inputs.status()] == ["b"]
-
-    play(scenario)
-
-
 def test_a_medium_that_is_trusted_says_so_of_every_message():
     async def scenario(place):
         bell = Bell()

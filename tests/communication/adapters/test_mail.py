@@ -10,17 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.base import Delivery, Failed, Sent
-from rapport.communication.adapters.factory import make_adapters
+from rapport.communication.adapters.base import Delivery, Failed, Sent, no_token
+from rapport.communication.adapters.factory import AdapterContext, make_adapters
+from rapport.communication.adapters.inbox import OpenPages
 from rapport.communication.adapters.mail import MailAdapter, MailSettings, make_mail
 from rapport.communication.config import communication_from_site
 from rapport.communication.peers import address_fault
-from rapport.kernel.plugins import Plugins
+from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.testing.suites.adapter import make_delivery
 
 LINK = "http://127.0.0.1:8484/answer/m1/ana/abc"
+
+
+async def zone_of(_peer):
+    return "UTC"
 
 
 def adapter_for(server, **settings):
@@ -239,5 +244,6 @@ def test_a_site_without_a_mailbox_asks_nobody_to_reply(tmp_path, mailbox, reads_
         text += f'[inputs.r]\nadapter = "{mailbox}"\nhost = "h"\nuser = "u"\npassword = "file:s"\n'
     site.write_text(text)
     declared, _problems = communication_from_site(TomlFile.load(site), tmp_path)
-    mail = make_adapters(declared, lambda *_names: LINK, Plugins())["mail"]
+    context = AdapterContext(no_token, no_token, OpenPages(), SystemClock(), zone_of)
+    mail = make_adapters(declared, context)["mail"]
     assert mail._reads_replies is reads_replies

@@ -14,12 +14,12 @@ from rapport.channel.push import signed_headers, timed_signature
 from rapport.communication.adapters.webhook import (
     FORM_TYPE,
     MOST_MESSAGES,
-    RecentRequests,
     WebhookInput,
     WebhookInputSettings,
     messages_of_body,
     messages_of_events,
 )
+from rapport.communication.arrival_checks import RecentEntries
 from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput, NotAuthenticated, RapportError, TooLarge, Unavailable
 from rapport.core.event import Event, make_event
@@ -232,9 +232,9 @@ def test_a_copy_of_a_signed_request_has_no_effect_under_another_key():
 
 
 def test_requests_that_are_too_old_to_be_taken_are_not_remembered():
-    seen, taken = RecentRequests(), [ArrivalResult(id="m", accepted=True)]
+    seen, taken = RecentEntries(600_000, 20_000), [ArrivalResult(id="m", accepted=True)]
     for minute in range(60):
-        seen.note(f"s{minute}", str(NOW + minute * 60_000), taken)
+        seen.note(f"s{minute}", NOW + minute * 60_000, taken)
     assert seen.get("s59") is taken
     assert seen.get("s49") is taken
     assert seen.get("s48") is None

@@ -18,12 +18,12 @@ from rapport.communication.delivery_state import (
     DeliveryInput,
     DeliveryState,
     DeliveryStep,
-    Escalate,
     LedgerNote,
     Member,
     MembersBegun,
     MemberTick,
     MessageTick,
+    NextReceiver,
     NotifySender,
     OutcomeState,
     PeerDelivery,
@@ -187,7 +187,7 @@ class Play:
             for each in list(self.members.values()):
                 if step.stage < 0 or each.stage == step.stage:
                     self._take(each, TimeOutMember() if step.kind == "time_out" else StopMember())
-        elif isinstance(step, Escalate) and step.receiver in self.next_ones:
+        elif isinstance(step, NextReceiver) and step.receiver in self.next_ones:
             delivery, least, members = self.next_ones[step.receiver]
             self.ask(
                 *members,

@@ -48,16 +48,14 @@ from rapport.communication.adapters.webhook import (
 )
 from rapport.communication.peers import Peer, address_fault, is_place_name
 from rapport.core.errors import Problem
-from rapport.kernel.config_fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, keys_of, suggest
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import Section, TomlFile
 
 BUILT_IN = ("apprise", "folder", "ftp", "inbox", "mail", "mqtt", "webhook", "ws")
-WEBHOOK_KEYS = ("secret", "timeout")
 INTERVAL_MS = 60_000
 COMMON_KEYS = ("adapter", "interval", "on_request", "trusted")
 SENDING = "sending"
-_SENDING_KEYS = ("workers", "batch", "deadline", "in_flight")
 
 
 def adapter_names(plugins: Plugins) -> tuple[str, ...]:
@@ -83,11 +81,9 @@ def read_adapters(
                 )
             )
     mail = _fields(file, "mail", MAIL_KEYS, problems)
-    webhook = _fields(file, "webhook", WEBHOOK_KEYS, problems)
-    return _mail(mail, directory), WebhookSettings(
-        secret=read_secret_field("secret", webhook, directory),
-        timeout_ms=webhook.duration_ms("timeout", WebhookSettings().timeout_ms, least=1),
-    )
+    webhook = _fields(file, "webhook", keys_of(WebhookSettings), problems)
+    secret = read_secret_field("secret", webhook, directory)
+    return _mail(mail, directory), webhook.settings(WebhookSettings(), secret=secret)
 
 
 def read_media(file: TomlFile, directory: Path, problems: list[Problem]) -> dict[str, Any]:
@@ -141,17 +137,12 @@ def check_places(
 
 def read_sending(file: TomlFile, problems: list[Problem]) -> dict[str, DispatchSettings]:
     """The tables `[adapters.NAME.sending]` by adapter."""
-    default, found = DEFAULT_SETTINGS, {}
+    found, keys = {}, keys_of(DispatchSettings)
     example = '{ workers = 4, deadline = "30s" }'
     for name, section in file.section("adapters").sections():
-        table = Fields(section, problems, strict=True).table(SENDING, _SENDING_KEYS, example)
+        table = Fields(section, problems, strict=True).table(SENDING, keys, example)
         if table is not None:
-            found[name] = DispatchSettings(
-                workers=table.number("workers", default.workers, low=1, high=1_000),
-                batch=table.number("batch", default.batch, low=1, high=100_000),
-                deadline_ms=table.duration_ms("deadline", default.deadline_ms, least=1),
-                in_flight=table.number("in_flight", default.in_flight, low=1, high=100_000),
-            )
+            found[name] = table.settings(DEFAULT_SETTINGS)
     return found
 
 
@@ -218,25 +209,16 @@ PLUGIN_KIND = InputKind(keys=(), read=_plugin_settings, pulled=True)
 """A plug-in checks its keys itself; it is not loaded to read the site file."""
 
 
-def installed_inputs() -> Collection[str]:
-    """The kinds of installed packages (entry points `rapport.inputs`); loads none."""
-    return Plugins().names("inputs")
-
-
 def read_inputs(
-    file: TomlFile,
-    directory: Path,
-    problems: list[Problem],
-    *,
-    plugged_in: Callable[[], Collection[str]] = installed_inputs,
+    file: TomlFile, directory: Path, problems: list[Problem]
 ) -> tuple[InputConfig, ...]:
-    """The `[inputs.*]` tables whose kind is known; secrets are read from below `directory`.
-    `plugged_in` is called for kinds that are not built in.
+    """The `[inputs.*]` tables whose kind is known; secrets are read from below `directory`. For
+    kinds that are not built in, the entry points `rapport.inputs` are listed; none is loaded.
     """
     sections = list(file.section("inputs").sections())
     named = [section.values.get("adapter") for _name, section in sections]
     has_others = any(isinstance(each, str) and each not in KINDS for each in named)
-    others = plugged_in() if has_others else ()
+    others = Plugins().names("inputs") if has_others else ()
     found = (_read_input(name, section, directory, problems, others) for name, section in sections)
     return tuple(config for config in found if config is not None)
 

@@ -21,44 +21,43 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.peers import is_service_address
 from rapport.communication.texts import clean, is_answerable, shown_text
 from rapport.core.errors import InvalidInput
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, keys_of
 from rapport.kernel.settings import read_secret
-
-APPRISE_KEYS = ("targets", "timeout", "threads")
 
 
 class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The `[adapters.apprise]` table; never shown, as addresses of services hold secrets."""
 
     targets: dict[str, str] = {}
-    timeout_ms: int = 7_000
+    timeout_ms: Annotated[int, Meta(ge=1)] = 7_000
     """How long connecting may take, and as long again the answer. Twice that should be less than
     the 15 s after which a delivery fails: the library cannot be stopped.
     """
-    threads: int = 8
+    threads: Annotated[int, Meta(ge=1, le=100)] = 8
     """Services called at the same time; each takes a thread."""
 
     def __repr__(self) -> str:
         return f"AppriseSettings(targets={sorted(self.targets)}, timeout_ms={self.timeout_ms})"
 
 
+APPRISE_KEYS = keys_of(AppriseSettings)
+
+
 def read_apprise(table: Fields, directory: Path) -> AppriseSettings:
     """The `[adapters.apprise]` table; secrets are read from where they are named."""
-    default = AppriseSettings()
     targets = table.table("targets", None, '{ ana = "file:ana.apprise" }')
     named = targets.section.values if targets is not None else {}
-    return AppriseSettings(
-        targets={name: _target(targets, name, directory) for name in named} if targets else {},
-        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
-        threads=table.number("threads", default.threads, low=1, high=100),
-    )
+    found = {name: _target(targets, name, directory) for name in named} if targets else {}
+    return table.settings(AppriseSettings(), targets=found)
 
 
 def _target(targets: Fields, name: str, directory: Path) -> str:

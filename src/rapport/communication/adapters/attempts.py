@@ -26,7 +26,7 @@ from rapport.core.errors import Corrupt
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope, content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import run_blocking
-from rapport.store.base import Change, Delete, Put, RecordStore
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records
 
 OUTCOME = "rapport.control.outcome"
 _shown = lru_cache(maxsize=16_384)(shown_address)
@@ -88,7 +88,6 @@ def attempt_data(
 
 
 def outcome_data(delivery: Delivery, outcome: Outcome, position: int = 0) -> OutcomeData:
-    """The outcome that an adapter returned."""
     if isinstance(outcome, Failed):
         return attempt_data(
             delivery,
@@ -184,7 +183,6 @@ def report_to_control(channels: Channels, clock: Clock) -> Report:
 
 
 _TABLE = "communication.sending"
-_PAGE = 100
 _COMMIT_EVERY = 1_000
 _OPEN_AHEAD = 4
 """How many times the limit of pending deliveries may be open: those that wait for an earlier one,
@@ -202,8 +200,6 @@ class StartMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class EndMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of a delivery."""
-
     position: int
     state: OutcomeState
     reason: str
@@ -262,11 +258,8 @@ class MarkRecords:
         """The marks after the committed position; earlier ones are deleted. Raises Corrupt."""
         self._groups, self._next = [], 0
         marks: dict[int, DeliveryMark] = {}
-        after = ""
-        while page := self._records.find(_TABLE, prefix=self._prefix, after=after, limit=_PAGE):
-            for key, value in page:
-                self._take(key, _decode(key, value), marks)
-            after = page[-1][0]
+        for key, value in all_records(self._records, _TABLE, prefix=self._prefix):
+            self._take(key, _decode(key, value), marks)
         self.note(MarkBatch(), committed)
         return {position: mark for position, mark in marks.items() if position > committed}
 

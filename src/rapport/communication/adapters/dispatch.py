@@ -18,12 +18,13 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead_letters import DEAD_LETTERS, append_dead_letter, settled
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.adapters.attempts import (
     DeliveryMark,
     DispatchProgress,
@@ -50,7 +51,7 @@ from rapport.communication.adapters.isolation import (
     StepMonitor,
     ignore_slow,
 )
-from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.dead_letter_replay import DeadLetterReplays
 from rapport.communication.peers import shown_address
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
@@ -64,7 +65,6 @@ OPEN_AFTER, TIMEOUT_COUNTS = 3, 2
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 2_000, 60_000
 _MOST_BREAKERS = 20_000
 """Peers and addresses with failures that are remembered; the oldest is forgotten first."""
-_MOST_SPARE = 1_000
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
@@ -89,18 +89,15 @@ class PeerQueues:
         """Of peers that wait or are busy."""
         self._ready: deque[str] = deque()
         self._ready_suspects: deque[str] = deque()
-        self._spare: list[deque[PendingDelivery]] = []
-        """Empty ones: peers come and go with every batch, and a new deque costs more."""
 
     def put(self, entries: Iterable[PendingDelivery]) -> None:
         """Queues each behind others for the same peer."""
-        queues, ready, spare = self._queues, self._ready, self._spare
-        suspects = self._suspects
+        queues, ready, suspects = self._queues, self._ready, self._suspects
         for entry in entries:
             peer = entry.delivery.peer
             queue = queues.get(peer)
             if queue is None:
-                queue = queues[peer] = spare.pop() if spare else deque()
+                queue = queues[peer] = deque()
                 (self._ready_suspects if peer in suspects else ready).append(peer)
             queue.append(entry)
 
@@ -125,14 +122,12 @@ class PeerQueues:
 
     def done(self, entries: Sequence[PendingDelivery]) -> None:
         """The taken ones have ended: their peers' next deliveries may be taken."""
-        queues, ready, spare = self._queues, self._ready, self._spare
-        suspects = self._suspects
+        queues, ready, suspects = self._queues, self._ready, self._suspects
         for peer in dict.fromkeys([entry.delivery.peer for entry in entries]):
             if queues[peer]:
                 (self._ready_suspects if peer in suspects else ready).append(peer)
             else:
-                spare.append(queues.pop(peer))
-        del spare[_MOST_SPARE:]
+                del queues[peer]
 
     def waiting(self, peer: str) -> int:
         """Deliveries that wait for a peer, without those being sent."""
@@ -202,7 +197,6 @@ class Breakers:
         return Failed(reason, retry=True, unavailable=True)
 
     def note(self, delivery: Delivery, outcome: Outcome, now_ms: int, *, timed_out: bool) -> None:
-        """Counts the outcome of a call."""
         key = delivery.peer, delivery.address
         if not isinstance(outcome, Failed):
             if self._breakers:
@@ -255,17 +249,17 @@ class Breakers:
 class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much one adapter does at a time."""
 
-    workers: int = 16
+    workers: Annotated[int, Meta(ge=1, le=1_000)] = 16
     """Most calls of the adapter at once. Workers start when a delivery may be sent and end when
     none may; more of them help while a call mostly waits for the medium. A call that takes longer
     than half a second counts no more, so that peers that hang hold up no others: then there may be
     up to 16 times as many calls. With 1 there is never a second call.
     """
-    batch: int = 1_000
+    batch: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     """Most deliveries in one call, for adapters that take many."""
-    deadline_ms: int = 15_000
+    deadline_ms: Annotated[int, Meta(ge=1)] = 15_000
     """A call that takes longer is cancelled and counts as failed, worth a retry."""
-    in_flight: int = 4_000
+    in_flight: Annotated[int, Meta(ge=1, le=100_000)] = 4_000
     """Most deliveries read ahead; bounds memory together with their size."""
 
 
@@ -679,10 +673,7 @@ class Dispatch:
         returned = await self._returned.waiting()
         for replay, stored in returned:
             error = await self._send_again(stored)
-            note = replay_note(replay, error, self._clock.now_ms())
-            await self._channels.channel(DEAD_LETTERS).append([note])
-            changes = settled(replay, "" if error else "replayed")
-            await run_blocking(partial(self._records.apply, changes))
+            await self._returned.finish(replay, error, self._clock.now_ms())
         return len(returned)
 
     async def _send_again(self, stored: StoredEvent | None) -> str:

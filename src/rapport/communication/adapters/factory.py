@@ -55,7 +55,7 @@ from rapport.communication.sessions.seals import NONCE_BYTES, Seal, seal_text, s
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.errors import InvalidInput, RapportError, Unsupported
 from rapport.core.message import Message
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import Tasks
 
@@ -74,14 +74,6 @@ LinkFor = Callable[[str, str], str]
 """Message and peer to the address of the page to answer on; empty text = no link."""
 
 
-def _nothing(_message: str, _peer: str) -> str:
-    return ""
-
-
-async def _utc(_peer: str) -> str:
-    return "UTC"
-
-
 # --- outputs ---
 
 
@@ -95,17 +87,11 @@ class AdapterContext(msgspec.Struct, frozen=True):
     clock: Clock
     zone_of: ZoneOf
     """Peer to the time zone in which times are shown."""
+    plugins: Plugins = msgspec.field(default_factory=Plugins)
 
 
 def make_adapters(
-    declared: CommunicationConfig,
-    link_for: LinkFor,
-    plugins: Plugins,
-    *,
-    proof_for: LinkFor = _nothing,
-    pages: OpenPages | None = None,
-    clock: Clock | None = None,
-    zone_of: ZoneOf = _utc,
+    declared: CommunicationConfig, context: AdapterContext
 ) -> dict[str, OutputAdapter]:
     """One instance of each adapter that the peers need.
 
@@ -113,17 +99,12 @@ def make_adapters(
     and with the peer's address, too. Raises UnknownName, or Unsupported when the extra with a
     built-in's driver is not installed.
     """
-    context = AdapterContext(
-        link_for, proof_for, pages or OpenPages(), clock or SystemClock(), zone_of
-    )
-    return {name: _make(name, declared, context, plugins) for name in declared.adapters()}
+    return {name: _make(name, declared, context) for name in declared.adapters()}
 
 
-def _make(
-    name: str, declared: CommunicationConfig, context: AdapterContext, plugins: Plugins
-) -> OutputAdapter:
+def _make(name: str, declared: CommunicationConfig, context: AdapterContext) -> OutputAdapter:
     if name not in BUILT_IN:
-        return _plugin_adapter(name, declared.plugin_settings.get(name, {}), context, plugins)
+        return _plugin_adapter(name, declared.plugin_settings.get(name, {}), context)
     try:
         return _built_in_adapter(name, declared, context)
     except ImportError as error:
@@ -134,10 +115,8 @@ def _make(
         ) from None
 
 
-def _plugin_adapter(
-    name: str, settings: dict[str, Any], context: AdapterContext, plugins: Plugins
-) -> OutputAdapter:
-    make = partial(plugins.get("adapters", name), settings, context.link_for)
+def _plugin_adapter(name: str, settings: dict[str, Any], context: AdapterContext) -> OutputAdapter:
+    make = partial(context.plugins.get("adapters", name), settings, context.link_for)
     if is_stateful(make.func):
         return PeerInstances(name, make, context.clock)
     made: OutputAdapter = make()
@@ -198,7 +177,6 @@ class SealingAdapter:
         return await self._inner.send(msgspec.structs.replace(delivery, address=address, text=text))
 
     async def close(self) -> None:
-        """Closes the wrapped adapter."""
         await self._inner.close()
 
 
@@ -238,7 +216,6 @@ class SiteInputs:
         self._declared = [(one, make_input(one, context)) for one in declared]
 
     def adapters(self, kind: str) -> dict[str, InputAdapter]:
-        """The adapters of a kind by name of the input."""
         return {one.name: adapter for one, adapter in self._declared if one.adapter == kind}
 
     async def run(self) -> None:

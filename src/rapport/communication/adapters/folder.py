@@ -28,9 +28,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, cast
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from rapport.communication.adapters.base import (
     Delivery,
@@ -48,7 +49,7 @@ from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
 from rapport.core.event import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, keys_of
 from rapport.kernel.files import sync_path, write_atomically
 from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
@@ -57,21 +58,14 @@ from rapport.kernel.telemetry import get_logger
 
 
 FileContent = Literal["message", "notice"]
-FILE_CONTENTS: tuple[FileContent, ...] = ("message", "notice")
 LARGEST_FILE = 32 * 1024 * 1024
-FOLDER_KEYS = ("folders", "largest_text")
-FILES_KEYS = (
-    *("content", "sender", "type", "subtype", "refers_to", "settle", "largest_file"),
-    "most_files",
-)
-FOLDER_INPUT_KEYS = ("directory", *FILES_KEYS)
 
 
 class FolderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The `[adapters.folder]` table: names to directories, which exist."""
 
     folders: dict[str, str] = {}
-    largest_text: int = 1_000_000
+    largest_text: Annotated[int, Meta(ge=1, le=LARGEST_FILE)] = 1_000_000
     """Bytes of the longest text; longer ones fail at once."""
 
 
@@ -84,15 +78,15 @@ class FileInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
     sender: str = ""
     """The sender of plain text and notices, such as `peer:ana`; needed for those."""
-    type: str = "FILE"
+    type: Annotated[str, Meta(min_length=1)] = "FILE"
     subtype: str = ""
     refers_to: str = ""
     """The message that these files answer, if there is one."""
-    settle_ms: int = 1_000
+    settle_ms: Annotated[int, Meta(ge=1)] = 1_000
     """A file is complete when it did not change for so long; longer is safer for slow writers."""
-    largest_file: int = 1_000_000
+    largest_file: Annotated[int, Meta(ge=1, le=LARGEST_FILE)] = 1_000_000
     """Bytes of the largest file whose content becomes a message; notices have no limit."""
-    most_files: int = 100
+    most_files: Annotated[int, Meta(ge=1, le=10_000)] = 100
     """Files taken in one pull."""
 
 
@@ -103,6 +97,10 @@ class FolderInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     files: FileInputSettings = FileInputSettings()
 
 
+FOLDER_KEYS, FILES_KEYS = keys_of(FolderSettings), keys_of(FileInputSettings)
+FOLDER_INPUT_KEYS = ("directory", *FILES_KEYS)
+
+
 def read_folders(table: Fields, directory: Path) -> FolderSettings:
     """The `[adapters.folder]` table; directories are relative to the site."""
     below = table.table("folders", None, '{ alarms = "out/alarms" }')
@@ -111,7 +109,7 @@ def read_folders(table: Fields, directory: Path) -> FolderSettings:
         assert below is not None
         check_place_name(below, name)
         found[name] = _directory(below, name, directory)
-    return FolderSettings(folders=found, largest_text=read_largest_text(table))
+    return table.settings(FolderSettings(), folders=found)
 
 
 def read_folder_input(table: Fields, directory: Path) -> FolderInputSettings:
@@ -121,27 +119,16 @@ def read_folder_input(table: Fields, directory: Path) -> FolderInputSettings:
 
 
 def read_files(table: Fields) -> FileInputSettings:
-    default = FileInputSettings()
-    content = cast(FileContent, table.choice("content", FILE_CONTENTS, default.content))
-    sender = table.text("sender", "")
-    if sender:
+    settings = table.settings(FileInputSettings())
+    if settings.sender:
         try:
-            Identifier.parse(sender)
+            Identifier.parse(settings.sender)
         except InvalidInput as error:
             table.report("sender", error)
-    elif content == "notice":
+    elif settings.content == "notice":
         message = "a notice needs a sender"
         table.fault("sender", "input.no_sender", message, hint='write sender = "peer:NAME"')
-    return FileInputSettings(
-        content=content,
-        sender=sender,
-        type=table.filled_text("type", default.type),
-        subtype=table.text("subtype", default.subtype),
-        refers_to=table.text("refers_to", default.refers_to),
-        settle_ms=table.duration_ms("settle", default.settle_ms, least=1),
-        largest_file=table.number("largest_file", default.largest_file, low=1, high=LARGEST_FILE),
-        most_files=table.number("most_files", default.most_files, low=1, high=10_000),
-    )
+    return settings
 
 
 def _directory(table: Fields, key: str, site: Path) -> str:
@@ -161,11 +148,6 @@ def check_place_name(table: Fields, name: str) -> None:
             f"{name[:80]!r} cannot be part of an address",
             hint="letters, digits, - and _, at most 64 of them",
         )
-
-
-def read_largest_text(table: Fields) -> int:
-    default = FolderSettings().largest_text
-    return table.number("largest_text", default, low=1, high=LARGEST_FILE)
 
 
 # --- files as messages ---

@@ -33,9 +33,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 import msgspec
+from msgspec import Meta
 
 from rapport.communication.adapters.base import (
     Failed,
@@ -47,6 +48,7 @@ from rapport.communication.adapters.base import (
 from rapport.communication.adapters.folder import (
     BAD,
     FILES_KEYS,
+    LARGEST_FILE,
     FileAdapter,
     FileEntry,
     FileInput,
@@ -56,7 +58,6 @@ from rapport.communication.adapters.folder import (
     message_of_file,
     notice_of_file,
     read_files,
-    read_largest_text,
 )
 from rapport.communication.adapters.input_base import (
     AdapterState,
@@ -76,7 +77,7 @@ from rapport.core.errors import (
 from rapport.core.event import content_id
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, keys_of
 from rapport.kernel.tasks import run_blocking
 
 # --- settings ---
@@ -85,23 +86,20 @@ from rapport.kernel.tasks import run_blocking
 AfterFetching = Literal["keep", "delete", "move"]
 AFTER_FETCHING: tuple[AfterFetching, ...] = ("keep", "delete", "move")
 FTP_PORT = 21
-FTP_KEYS = ("servers", "largest_text")
-FTP_SERVER_KEYS = ("host", "port", "user", "password", "tls", "folder", "timeout")
-FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *FILES_KEYS, "after", "move_to")
 
 
 class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server and a folder on it. The password is read from a file or variable, never shown."""
 
     host: str
-    port: int = FTP_PORT
-    user: str = "anonymous"
+    port: Annotated[int, Meta(ge=1, le=65_535)] = FTP_PORT
+    user: Annotated[str, Meta(min_length=1)] = "anonymous"
     password: str = ""
     tls: bool = False
     """FTPS: login and files are encrypted (`AUTH TLS`)."""
     folder: str = ""
     """The folder for files; empty = the one after the login."""
-    timeout_ms: int = 20_000
+    timeout_ms: Annotated[int, Meta(ge=1)] = 20_000
 
     def __repr__(self) -> str:
         return f"FtpServer(host={self.host!r}, port={self.port}, user={self.user!r})"
@@ -111,7 +109,7 @@ class FtpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The `[adapters.ftp]` table: servers that peers' addresses may name."""
 
     servers: dict[str, FtpServer] = {}
-    largest_text: int = 1_000_000
+    largest_text: Annotated[int, Meta(ge=1, le=LARGEST_FILE)] = 1_000_000
 
 
 class FtpInputSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +125,10 @@ class FtpInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Most files in a folder; all of them are remembered."""
 
 
+FTP_KEYS, FTP_SERVER_KEYS = keys_of(FtpSettings), keys_of(FtpServer)
+FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *FILES_KEYS, "after", "move_to")
+
+
 def read_ftp(table: Fields, directory: Path) -> FtpSettings:
     """The `[adapters.ftp]` table."""
     below = table.table("servers", None, '{ depot = { host = "ftp.example.org" } }')
@@ -137,7 +139,7 @@ def read_ftp(table: Fields, directory: Path) -> FtpSettings:
         server = below.table(name, FTP_SERVER_KEYS, '{ host = "ftp.example.org" }')
         if server is not None:
             found[name] = _server(server, directory)
-    return FtpSettings(servers=found, largest_text=read_largest_text(table))
+    return table.settings(FtpSettings(), servers=found)
 
 
 def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
@@ -156,15 +158,10 @@ def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
 
 
 def _server(table: Fields, directory: Path) -> FtpServer:
-    default = FtpServer(host="")
-    return FtpServer(
+    return table.settings(
+        FtpServer(host=""),
         host=table.filled_text("host", example='"ftp.example.org"'),
-        port=table.number("port", default.port, low=1, high=65_535),
-        user=table.filled_text("user", default.user),
         password=read_secret_field("password", table, directory),
-        tls=table.flag("tls"),
-        folder=table.text("folder", ""),
-        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
     )
 
 
@@ -265,27 +262,32 @@ class FtpFolder:
 
     def delete(self, name: str) -> None:
         """Deletes a file; a missing one is no error."""
-        with self._translated() as ftp, suppress(_Gone):
-            _unless_gone(ftp, name, lambda: ftp.delete(_wire(name)))
+        with self._translated() as ftp:
+            try:
+                ftp.delete(_wire(name))
+            except ftplib.error_perm:
+                if self.has(name):
+                    raise
 
     def move(self, name: str, folder: str) -> None:
         """Moves a file into a folder below, replacing one of its name; a missing one is
         no error.
         """
         target = f"{_wire(folder)}/{_wire(name)}"
-        with self._translated() as ftp, suppress(_Gone):
+        with self._translated() as ftp:
             with suppress(ftplib.error_perm):
                 ftp.mkd(_wire(folder))
             try:
-                _unless_gone(ftp, name, lambda: ftp.rename(_wire(name), target))
+                ftp.rename(_wire(name), target)
             except ftplib.error_perm:
+                if not self.has(name):
+                    return
                 # A server that does not replace: delete the file first.
                 with suppress(ftplib.error_perm):
                     ftp.delete(target)
                 ftp.rename(_wire(name), target)
 
     def has(self, name: str) -> bool:
-        """Whether the folder has something of that name."""
         with self._translated() as ftp:
             return _wire(name) in ftp.nlst()
 
@@ -357,10 +359,6 @@ class FtpFolder:
         return clean(text.replace(password, "...") if password else text)[:200]
 
 
-class _Gone(Exception):
-    """The file does not exist any more."""
-
-
 class _Encrypted(ftplib.FTP_TLS):
     """FTPS whose transfers reuse the TLS session of the login, as many servers demand."""
 
@@ -389,16 +387,6 @@ def _end(source: socket.socket) -> None:
     if isinstance(source, ssl.SSLSocket):
         with suppress(OSError):
             source.unwrap()
-
-
-def _unless_gone(ftp: ftplib.FTP, name: str, work: object) -> None:
-    assert callable(work)
-    try:
-        work()
-    except ftplib.error_perm:
-        if _wire(name) in ftp.nlst():
-            raise
-        raise _Gone from None
 
 
 def _wire(name: str) -> str:

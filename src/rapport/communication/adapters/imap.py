@@ -12,7 +12,7 @@ after = "move"                         # leave, flag or move mails that were rea
 
 `MailReader` reads a folder from its durable cursor on. `Mailbox` blocks and has a thread of its
 own; errors of the driver become ours there, without anything that the server could have repeated of
-the login. `_BoundedImap` adds to the standard library's client bounded reading, IDLE, and
+the login. `ImapConnection` adds to the standard library's client bounded reading, IDLE, and
 interruption from another thread.
 """
 
@@ -31,9 +31,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 import msgspec
+from msgspec import Meta
 
 from rapport.communication.adapters.base import (
     read_secret_field,
@@ -74,7 +75,7 @@ from rapport.core.errors import (
 )
 from rapport.core.event import content_id
 from rapport.core.message import Message
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, keys_of
 from rapport.kernel.tasks import run_blocking
 
 # --- settings ---
@@ -82,66 +83,54 @@ from rapport.kernel.tasks import run_blocking
 
 AfterTaking = Literal["leave", "flag", "move"]
 """The treatment of a mail whose message is durable: left, marked as seen, or moved."""
-AFTER_TAKING: tuple[AfterTaking, ...] = ("leave", "flag", "move")
 IMAPS_PORT, IMAP_PORT = 993, 143
-IMAP_KEYS = (
-    *("host", "port", "encryption", "user", "password", "folder", "after", "move_to"),
-    *("from_start", "timeout", "largest_mail", "most_mails"),
-)
-IMAP_PUSH_KEYS = (*IMAP_KEYS, "idle")
 
 
 class ImapSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An input of the kind `imap` or `imap-push`. The password is never shown."""
 
     host: str = "127.0.0.1"
-    port: int = IMAPS_PORT
+    port: Annotated[int, Meta(ge=1, le=65_535)] = IMAPS_PORT
     encryption: Encryption = "tls"
     user: str = ""
     password: str = ""
-    folder: str = "INBOX"
+    folder: Annotated[str, Meta(min_length=1)] = "INBOX"
     after: AfterTaking = "leave"
-    move_to: str = "Rapport"
+    move_to: Annotated[str, Meta(min_length=1)] = "Rapport"
     """With `after = "move"`: the folder for mails that were read; created when it is absent."""
     from_start: bool = True
     """Whether the first pull reads existing mails, or only later ones."""
-    timeout_ms: int = 30_000
-    largest_mail: int = 1_000_000
+    timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
+    largest_mail: Annotated[int, Meta(ge=1_000, le=LARGEST_MAIL)] = 1_000_000
     """Bytes fetched of a mail. The rest of a larger one is left out: its text stands first,
     attachments are not read. Memory is a small multiple of it.
     """
-    most_mails: int = 100
+    most_mails: Annotated[int, Meta(ge=1, le=10_000)] = 100
     """Mails read in one pull."""
     most_parts: int = 100
     """MIME parts of a mail; a tenth of it may be nested."""
-    idle_ms: int = 300_000
+    idle_ms: Annotated[int, Meta(ge=1)] = 300_000
     """How long `imap-push` waits for the server before it looks by itself."""
 
     def __repr__(self) -> str:
         return f"ImapSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
 
 
+IMAP_PUSH_KEYS = keys_of(ImapSettings, but=("most_parts",))
+IMAP_KEYS = tuple(key for key in IMAP_PUSH_KEYS if key != "idle")
+
+
 def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
     """The settings of an input of the kind `imap` or `imap-push`."""
     default = ImapSettings()
     encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, default.encryption))
-    port = IMAPS_PORT if encryption == "tls" else IMAP_PORT
-    settings = ImapSettings(
+    settings = table.settings(
+        ImapSettings(port=IMAPS_PORT if encryption == "tls" else IMAP_PORT),
         host=table.filled_text("host", example='"imap.example.org"'),
-        port=table.number("port", port, low=1, high=65_535),
         encryption=encryption,
         user=table.filled_text("user", example='"alarm"'),
         password=read_secret_field("password", table, directory),
-        folder=table.filled_text("folder", default.folder),
-        after=cast(AfterTaking, table.choice("after", AFTER_TAKING, default.after)),
-        move_to=table.filled_text("move_to", default.move_to),
-        from_start=table.flag("from_start", default.from_start),
-        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
-        largest_mail=table.number(
-            "largest_mail", default.largest_mail, low=1_000, high=LARGEST_MAIL
-        ),
-        most_mails=table.number("most_mails", default.most_mails, low=1, high=10_000),
-        idle_ms=table.duration_ms("idle", default.idle_ms, least=1),
+        most_parts=default.most_parts,
     )
     _check_imap(table, settings)
     return settings
@@ -171,7 +160,7 @@ _SLACK = 65_536
 """For literals that are no mails (folder names)."""
 
 
-class _BoundedImap(imaplib.IMAP4):
+class ImapConnection(imaplib.IMAP4):
     """Reads from the socket itself, so that it never reads more than it requested."""
 
     def __init__(self, *arguments: Any, longest_literal: int, **options: Any) -> None:
@@ -240,11 +229,7 @@ class _BoundedImap(imaplib.IMAP4):
         return popped
 
 
-class PlainConnection(_BoundedImap):
-    """Not encrypted, or by `starttls`."""
-
-
-class TlsConnection(_BoundedImap, imaplib.IMAP4_SSL):
+class TlsConnection(ImapConnection, imaplib.IMAP4_SSL):
     """Encrypted from the first byte."""
 
 
@@ -263,7 +248,7 @@ class Mailbox:
 
     def __init__(self, settings: ImapSettings) -> None:
         self._settings = settings
-        self._connection: PlainConnection | TlsConnection | None = None
+        self._connection: ImapConnection | None = None
         self.validity, self.next_uid = 0, 1
         self._can: frozenset[str] = frozenset()
         self._more = False
@@ -351,7 +336,7 @@ class Mailbox:
             with suppress(imaplib.IMAP4.error, OSError, ValueError):
                 connection.shutdown()
 
-    def _connected(self) -> PlainConnection | TlsConnection:
+    def _connected(self) -> ImapConnection:
         settings = self._settings
         options: dict[str, Any] = {
             "timeout": settings.timeout_ms / 1_000,
@@ -360,12 +345,12 @@ class Mailbox:
         if settings.encryption == "tls":
             context = ssl.create_default_context()
             return TlsConnection(settings.host, settings.port, ssl_context=context, **options)
-        connection = PlainConnection(settings.host, settings.port, **options)
+        connection = ImapConnection(settings.host, settings.port, **options)
         if settings.encryption == "starttls":
             connection.starttls(ssl.create_default_context())
         return connection
 
-    def _log_in(self, connection: PlainConnection | TlsConnection) -> None:
+    def _log_in(self, connection: ImapConnection) -> None:
         """Logs in. The server's own words stay out of the error: it may repeat the password."""
         user, password = self._settings.user, self._settings.password
         can = {str(word).upper() for word in connection.capabilities}
@@ -386,7 +371,7 @@ class Mailbox:
         except (imaplib.IMAP4.error, UnicodeError):
             raise refused from None
 
-    def _move(self, connection: PlainConnection | TlsConnection, numbers: str) -> None:
+    def _move(self, connection: ImapConnection, numbers: str) -> None:
         folder = quoted(self._settings.move_to)
         command = "MOVE" if "MOVE" in self._can else "COPY"
         answer, _said = connection.uid(command, numbers, folder)
@@ -407,7 +392,7 @@ class Mailbox:
         return SourceUnavailable(f"{what}: {self._harmless(words.decode('latin-1'))}", code=REFUSED)
 
     @contextmanager
-    def _translated(self) -> Iterator[PlainConnection | TlsConnection]:
+    def _translated(self) -> Iterator[ImapConnection]:
         """Translates the driver's errors."""
         try:
             yield self._connection  # type: ignore[misc]
@@ -721,7 +706,6 @@ class ImapInput:
         return batch.messages
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See RereadsInput."""
         return await self._reader.read_again(found)
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
@@ -748,7 +732,6 @@ class ImapPushInput:
         intake.schedule(self._listen, name="imap")
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See RereadsInput."""
         return await self._reader.read_again(found)
 
     async def stop(self) -> None:

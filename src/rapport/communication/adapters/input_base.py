@@ -18,7 +18,6 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.adapters.base import check_method
-from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
@@ -74,7 +73,6 @@ def dead_letter_inputs(name: str, channels: Channels, clock: Clock) -> DeadLette
 
 
 def rejected_input_event(name: str, found: RejectedInput, *, now_ms: int) -> Event:
-    """The event in the dead letter of a rejected input."""
     return make_event(
         source=f"input/{name}",
         id=found.id,
@@ -136,13 +134,8 @@ _TABLE = "communication.inputs"
 Work = Callable[[], Awaitable[None]]
 
 
-class Publish(Protocol):
-    """`Arrivals.publish`."""
-
-    async def __call__(
-        self, messages: Sequence[Message], *, adapter: str, trusted: Trusted = never
-    ) -> Sequence[ArrivalResult]:
-        """One result for each message, in order; durable on return."""
+Publish = Callable[..., Awaitable[Sequence[ArrivalResult]]]
+"""`Arrivals.publish`: one result for each message, in order; durable on return."""
 
 
 class AdapterState:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead_letters import DEAD_LETTERS, Replay, settled
+from rapport.channel.dead_letters import Replay
 from rapport.channel.validation import REQUEST as REQUEST_PREFIX
 from rapport.communication.adapters import isolation
 from rapport.communication.adapters.input_base import (
@@ -51,7 +51,7 @@ from rapport.communication.adapters.pull_schedule import (
 )
 from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.arrivals import ArrivalResult
-from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.dead_letter_replay import DeadLetterReplays
 from rapport.communication.message_plan import assume_listeners
 from rapport.communication.notifications import control_log_event, control_message
 from rapport.core.errors import (
@@ -66,7 +66,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Chance, Clock, Ids
-from rapport.kernel.tasks import Tasks, cancel_until_done, first_of, run_blocking, run_to_end
+from rapport.kernel.tasks import Tasks, ends_within, first_of, run_to_end
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
@@ -83,7 +83,6 @@ class InputCounts(msgspec.Struct):
     refused: int = 0
     errors: int = 0
     pulls: int = 0
-    last_pull_ms: int = 0
     trouble: str = ""
     """The last error; empty after a success."""
 
@@ -147,7 +146,6 @@ class PushInput:
             _log.error("input not stopped", input=self.name, error=repr(error))
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]:
-        """See Intake."""
         if self._ended:
             raise Conflict(
                 f"the input {self.name!r} was removed; nothing of this was taken",
@@ -161,7 +159,6 @@ class PushInput:
     __call__ = publish
 
     def schedule(self, work: Work, *, name: str = "") -> None:
-        """See Intake."""
         self._scheduled += 1
         task = f"input.{self.name}.{name or 'task'}.{self._scheduled}"
         self._tasks.start(task, partial(self._work_once, task, work))
@@ -231,7 +228,6 @@ class PullInput:
 
     @property
     def channel(self) -> str:
-        """The channel of its requests."""
         return f"{REQUEST_PREFIX}{self.name}"
 
     async def run(self) -> None:
@@ -281,7 +277,6 @@ class PullInput:
         if self._unpublished:
             return await run_to_end(self._publish_all(self._unpublished))
         self.counts.pulls += 1
-        self.counts.last_pull_ms = self._clock.now_ms()
         call: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(call)
         publishing = asyncio.ensure_future(self._publish_pulled(pulling, call))
@@ -294,10 +289,7 @@ class PullInput:
 
     async def _publish_pulled(self, pulling: asyncio.Future[Any], call: IsolatedCall[Any]) -> bool:
         """Publishes the messages that the adapter returns within the limit."""
-        deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
-        waits: set[asyncio.Future[Any]] = {pulling, deadline}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        await cancel_until_done(deadline)
+        await ends_within(pulling, self._clock, self._within_ms)
         await end_isolated(pulling, call)
         if pulling.cancelled():
             raise Unavailable(
@@ -417,18 +409,10 @@ def _request_of(stored: StoredEvent) -> PullRequest | None:
 _log = get_logger(__name__)
 
 
-class InputStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The present state of one input."""
-
+class InputStatus(InputCounts, kw_only=True):
     name: str
     kind: Literal["push", "pull"]
     owner: str
-    received: int
-    refused: int
-    errors: int
-    pulls: int
-    last_pull_ms: int
-    trouble: str
     blocked: int = 0
     """Steps that blocked the event loop."""
 
@@ -445,14 +429,13 @@ class Inputs:
         records: RecordStore,
         clock: Clock,
         *,
-        new_id: Callable[[], str] | None = None,
         has_listeners: Callable[[], bool] = assume_listeners,
     ) -> None:
         """`publish`: `Arrivals.publish`; `has_listeners`: whether callbacks are registered."""
         self._has_listeners = has_listeners
         self._publish, self._channels = publish, channels
         self._records, self._clock = records, clock
-        self._new_id = new_id or Ids(clock, Chance.from_machine()).new
+        self._new_id = Ids(clock, Chance.from_machine()).new
         self._inputs: dict[str, PushInput | PullInput] = {}
         self._tasks = Tasks(clock)
 
@@ -583,20 +566,12 @@ class Inputs:
             await self._close(entry)
         return entry.adapter
 
-    async def remove_of(self, owner: str) -> list[str]:
-        """Ends all inputs of an application, the newest first; returns their names."""
-        names = [name for name, entry in self._inputs.items() if entry.owner == owner]
-        for name in reversed(names):
-            await self.remove(name)
-        return names
-
     async def close(self) -> None:
         """Removes all, the newest first."""
         for name in reversed(list(self._inputs)):
             await self.remove(name)
 
     def adapter(self, name: str) -> InputAdapter | None:
-        """The adapter of that name, or None."""
         entry = self._inputs.get(name)
         return entry.adapter if entry else None
 
@@ -639,11 +614,16 @@ class Inputs:
         await returned.open()
         while True:
             for replay, stored in await returned.waiting():
-                await self._replay(publish, adapter, replay, stored)
+                await self._replay(returned, publish, adapter, replay, stored)
             await returned.wait()
 
     async def _replay(
-        self, publish: PublishAs, adapter: InputAdapter, replay: Replay, stored: StoredEvent | None
+        self,
+        returned: DeadLetterReplays,
+        publish: PublishAs,
+        adapter: InputAdapter,
+        replay: Replay,
+        stored: StoredEvent | None,
     ) -> None:
         """Publishes a refused or unreadable input once more. After a crash before the note it comes
         again under the same id, and is in `input` once.
@@ -661,10 +641,7 @@ class Inputs:
         except Exception as fault:  # code of an adapter
             _log.error("dead letter not read again", letter=replay.letter, error=repr(fault))
             error = f"{type(fault).__name__}: {fault}"
-        note = replay_note(replay, error, self._clock.now_ms())
-        await self._channels.channel(DEAD_LETTERS).append([note])
-        changes = settled(replay, "" if error else "replayed")
-        await run_blocking(partial(self._records.apply, changes))
+        await returned.finish(replay, error, self._clock.now_ms())
 
     def _publish_as(self, name: str, trusted: Trusted) -> PublishAs:
         return partial(self._publish, adapter=name, trusted=trusted)

@@ -30,9 +30,10 @@ from rapport.communication.adapters.base import (
     SendInterrupted,
     Sent,
 )
+from rapport.communication.texts import clean
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import cancel_until_done
+from rapport.kernel.tasks import cancel_until_done, ends_within
 from rapport.kernel.telemetry import get_logger
 
 PATIENCE_SECONDS = 5.0
@@ -53,20 +54,18 @@ _log = get_logger(__name__)
 class StepMonitor:
     """Times the steps of one adapter; two clock readings for each."""
 
-    def __init__(self, adapter: str, clock: Clock, *, slow_ms: int = SLOW_STEP_MS) -> None:
+    def __init__(self, adapter: str, clock: Clock) -> None:
         """`adapter`: its name for people, `output pager` or `input front-desk`."""
         self.adapter, self.now_ns = adapter, clock.steady_ns
-        self.slow_ns = slow_ms * _NS_PER_MS
+        self.slow_ns = SLOW_STEP_MS * _NS_PER_MS
         self.blocked = 0
         """Steps that took too long."""
-        self.longest_ms = 0
         self._reported_ns: int | None = None
 
     def record_slow(self, began_ns: int, now_ns: int) -> None:
         """Counts a slow step, and logs it at most once a minute."""
         took_ms = (now_ns - began_ns) // _NS_PER_MS
         self.blocked += 1
-        self.longest_ms = max(self.longest_ms, took_ms)
         if self._reported_ns is not None and now_ns - self._reported_ns < _REPORT_EVERY_NS:
             return
         self._reported_ns = now_ns
@@ -168,14 +167,11 @@ async def run_within(
     """Awaits an adapter's work up to the limit; raises TimeoutError, or what the work raises."""
     call = IsolatedCall(work, monitor)
     running = asyncio.ensure_future(call)
-    deadline = asyncio.ensure_future(clock.sleep(limit_ms))
     try:
-        await asyncio.wait({running, deadline}, return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
+        if not await ends_within(running, clock, limit_ms):
             raise TimeoutError(f"no answer within {format_duration(limit_ms)}")
         running.result()
     finally:
-        await cancel_until_done(deadline)
         await end_isolated(running, call)
 
 
@@ -299,19 +295,11 @@ class AdapterCaller:
         self, running: asyncio.Future[Any], on_slow: Callable[[], None]
     ) -> bool:
         began_ns = self._clock.steady_ns()
-        if await self._ends_within(running, min(SLOW_MS, self._deadline_ms)):
+        if await ends_within(running, self._clock, min(SLOW_MS, self._deadline_ms)):
             return True
         on_slow()
         left_ms = self._deadline_ms - (self._clock.steady_ns() - began_ns) // _NS_PER_MS
-        return left_ms > 0 and await self._ends_within(running, left_ms)
-
-    async def _ends_within(self, running: asyncio.Future[Any], duration_ms: int) -> bool:
-        deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(duration_ms))
-        try:
-            await asyncio.wait({running, deadline}, return_when=asyncio.FIRST_COMPLETED)
-            return running.done()
-        finally:
-            await cancel_until_done(deadline)
+        return left_ms > 0 and await ends_within(running, self._clock, left_ms)
 
 
 def checked_outcome(outcome: object, adapter: str) -> Outcome:
@@ -351,4 +339,4 @@ def _text(value: object) -> str:
     """
     if not isinstance(value, str):
         return "" if value is None else type(value).__name__
-    return "".join(letter if letter.isprintable() else " " for letter in value[:LONGEST_REASON])
+    return clean(value[:LONGEST_REASON])

@@ -18,11 +18,12 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 from urllib.parse import quote, unquote
 
 import aiosmtplib
 import msgspec
+from msgspec import Meta
 
 from rapport.communication.adapters.base import (
     Delivery,
@@ -44,7 +45,7 @@ from rapport.communication.texts import (
     shown_time,
 )
 from rapport.kernel.clock import Clock, SystemClock
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, keys_of
 
 # --- settings ---
 
@@ -56,17 +57,13 @@ SMTP_PORTS: dict[Encryption, int] = {"tls": 465, "starttls": 587, "none": 25}
 _ENCRYPT = 'write encryption = "tls"'
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 LARGEST_MAIL = 32 * 1024 * 1024
-MAIL_KEYS = (
-    *("host", "port", "encryption", "sender", "reply_to", "user", "password", "timeout", "keep"),
-    *("largest_text", "starttls"),
-)
 
 
 class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The `[adapters.mail]` table. The password is read from a file or variable, never shown."""
 
     host: str = "127.0.0.1"
-    port: int = 25
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 25
     encryption: Encryption = "none"
     sender: str = "rapport@localhost"
     """Also the address that bounces go to: read that mailbox."""
@@ -74,14 +71,17 @@ class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where replies go; empty = to `sender`. An `imap` input should read it."""
     user: str = ""
     password: str = ""
-    timeout_ms: int = 10_000
+    timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
     keep_ms: int = 5_000
     """How long an idle connection is kept: longer saves greetings, shorter frees the server."""
-    largest_text: int = 1_000_000
+    largest_text: Annotated[int, Meta(ge=1, le=LARGEST_MAIL)] = 1_000_000
     """Bytes of the longest text; longer ones fail at once."""
 
     def __repr__(self) -> str:
         return f"MailSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
+
+
+MAIL_KEYS = (*keys_of(MailSettings), "starttls")
 
 
 def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
@@ -90,17 +90,10 @@ def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
     # `starttls = true` means `encryption = "starttls"` until release 0.3.
     default_encryption: Encryption = "starttls" if table.flag("starttls") else default.encryption
     encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, default_encryption))
-    settings = MailSettings(
-        host=table.text("host", default.host),
-        port=table.number("port", SMTP_PORTS[encryption], low=1, high=65_535),
+    settings = table.settings(
+        MailSettings(port=SMTP_PORTS[encryption]),
         encryption=encryption,
-        sender=table.text("sender", default.sender),
-        reply_to=table.text("reply_to", ""),
-        user=table.text("user", ""),
         password=read_secret_field("password", table, directory),
-        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
-        keep_ms=table.duration_ms("keep", default.keep_ms),
-        largest_text=table.number("largest_text", default.largest_text, low=1, high=LARGEST_MAIL),
     )
     if settings.password and encryption == "none" and settings.host not in _LOCAL:
         message = "the password would go over the network in the clear"
@@ -327,7 +320,6 @@ class MailAdapter:
         return Sent(clean(reply)[:200])
 
     async def close(self) -> None:
-        """Closes kept connections."""
         await self._connections.close()
 
     def _mail(self, delivery: Delivery, zone: str) -> EmailMessage:

@@ -22,6 +22,7 @@ from html import unescape
 
 import msgspec
 
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput
 from rapport.core.event import content_id
 
@@ -85,7 +86,6 @@ class _Reader:
             self._line.append(unescape(text))
 
     def apply_tag(self, name: str, attributes: str, *, closing: bool) -> None:
-        """Applies one tag."""
         if name in _LINES or name == "blockquote":
             self._end_line()
         if closing:
@@ -126,8 +126,6 @@ _WITHIN = re.compile(rb"content-type[ \t]*:[ \t\r\n]*message/", re.IGNORECASE)
 
 
 class MailLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for one mail."""
-
     parts: int = 100
     depth: int = 10
     text: int = 1_000_000
@@ -228,7 +226,7 @@ def header(tree: ParsedMail, name: str, limits: MailLimits) -> str:
     written = tree.get(name)
     if written is None:
         return ""
-    return _one_line(_decoded(str(written)[: limits.header]))
+    return clean(_decoded(str(written)[: limits.header])).strip()
 
 
 def references_of(tree: ParsedMail, limits: MailLimits) -> tuple[str, ...]:
@@ -319,7 +317,7 @@ def _attachments(tree: ParsedMail, limits: MailLimits) -> tuple[str, ...]:
         is_shown = leaf.get_content_maintype() == "text" or "Content-ID" in leaf
         if not _is_attached(leaf) and (is_shown or leaf is tree or kind in _SIGNATURES):
             continue
-        name = _one_line(_decoded(str(leaf.get_filename("") or "")[: limits.header]))
+        name = clean(_decoded(str(leaf.get_filename("") or "")[: limits.header])).strip()
         found.append(name[:_LONGEST_FILE_NAME] or kind)
     return tuple(found[:_MOST_ATTACHMENTS])
 
@@ -333,7 +331,7 @@ def _sender(tree: ParsedMail) -> str:
     written = tree.get_all("From", [])
     if len(written) != 1:
         return ""
-    text = _QUOTED.sub("", _one_line(str(written[0]))[:_LONGEST_SENDER])
+    text = _QUOTED.sub("", clean(str(written[0])).strip()[:_LONGEST_SENDER])
     # Some programs write the address as the name, too.
     found = {address.lower() for address in _ADDRESS.findall(text)}
     return found.pop() if len(found) == 1 else ""
@@ -409,10 +407,6 @@ def _joined(tree: ParsedMail, name: str, limits: MailLimits) -> str:
     """The decoded values of a header; some programs write long ids as encoded words."""
     values = [_decoded(str(value)[: limits.header]) for value in tree.get_all(name, [])[:10]]
     return " ".join(values)[: limits.header]
-
-
-def _one_line(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in text).strip()
 
 
 def _with_plain_lines(text: str) -> str:

@@ -9,10 +9,10 @@ Message-ID of ours with the right token: its author has seen the mail. It become
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from email.message import Message as ParsedMail
 from functools import partial
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
 import msgspec
@@ -42,12 +42,15 @@ from rapport.communication.ledger import Ledger
 from rapport.communication.ledger_events import PROOF, SOURCE
 from rapport.communication.links import is_answer_token, name_from_link
 from rapport.communication.notifications import ENGINE
-from rapport.communication.peers import Peer, shown_address
+from rapport.communication.peers import shown_address
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.message import CONTROL, Identifier, Message
 from rapport.kernel.clock import Clock
+
+if TYPE_CHECKING:
+    from rapport.communication.directory import StoredDirectory
 
 ADAPTER = "mail"
 _MAIL = f"{ADAPTER}:"
@@ -130,18 +133,13 @@ def meaning_of(
         if isinstance(found, Message) and mail.attachments:
             return MailWithAttachments(_noted(found, mail.attachments), mail.attachments)
         return found
-    except InvalidInput as error:
-        return RejectedInput(
-            id=content_id("mail", _as_text(raw)), code=error.code, reason=error.message
-        )
     except Unavailable:
         raise
     except Exception as error:  # the library's parsers raise anything: it harms only this mail
-        return RejectedInput(
-            id=content_id("mail", _as_text(raw)),
-            code="mail.unreadable",
-            reason=f"the mail cannot be read ({type(error).__name__})",
-        )
+        code, reason = "mail.unreadable", f"the mail cannot be read ({type(error).__name__})"
+        if isinstance(error, InvalidInput):
+            code, reason = error.code, error.message
+        return RejectedInput(id=content_id("mail", raw.decode("latin-1")), code=code, reason=reason)
 
 
 def _noted(message: Message, attachments: Sequence[str]) -> Message:
@@ -258,10 +256,6 @@ def _unusable(mail: MailContent, code: str, reason: str) -> RejectedInput:
         subject=mail.subject[:200],
         text=mail.text[:SHOWN_TEXT],
     )
-
-
-def _as_text(raw: bytes) -> str:
-    return raw.decode("latin-1")
 
 
 # --- bounces ---
@@ -404,17 +398,10 @@ def _shown(text: str) -> str:
 # --- the node's side ---
 
 
-class PeerNames(Protocol):
-    """The part of a directory that `AddressBook` needs."""
-
-    def peer_names(self) -> Iterable[str]: ...
-    def peer(self, name: str) -> Peer | None: ...
-
-
 class AddressBook:
     """Peers by mail address, read from the directory once a minute."""
 
-    def __init__(self, directory: PeerNames, clock: Clock) -> None:
+    def __init__(self, directory: StoredDirectory, clock: Clock) -> None:
         self._directory, self._clock = directory, clock
         self._peers: dict[str, str | None] = {}
         self._read_ns: int | None = None

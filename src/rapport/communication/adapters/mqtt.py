@@ -31,9 +31,10 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from rapport.channel.access.identities import full_bucket, take
 from rapport.channel.mqtt.bridge import (
@@ -97,9 +98,9 @@ class MqttSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The client id at the broker; empty = a new one at each start, so that several nodes do not
     disconnect each other.
     """
-    timeout_ms: int = 10_000
+    timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
     """Limit for connecting and the broker's confirmation together."""
-    most_bytes: int = 256 * 1024
+    most_bytes: Annotated[int, Meta(ge=1, le=LARGEST_PAYLOAD)] = 256 * 1024
     """Largest payload; stay below the broker's limit. A broker disconnects a client that sends
     more, with all its pending messages.
     """
@@ -157,12 +158,10 @@ class MqttInputSettings(msgspec.Struct, frozen=True, kw_only=True):
 def read_mqtt(table: Fields, directory: Path) -> MqttSettings:
     """The `[adapters.mqtt]` table; an absent one means a broker on this machine."""
     default = MqttSettings()
-    return MqttSettings(
+    return table.settings(
+        default,
         broker=_broker(table) if table.section.values else default.broker,
         password=read_secret_field("password", table, directory),
-        client=table.text("client", ""),
-        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
-        most_bytes=table.number("most_bytes", default.most_bytes, low=1, high=LARGEST_PAYLOAD),
     )
 
 
@@ -405,7 +404,8 @@ class PacketIds:
         for key, raw in entries:
             try:
                 if key == PACKETS:
-                    self.ids = msgspec.msgpack.decode(raw, type=_Packets).ids
+                    kept = msgspec.msgpack.decode(raw, type=dict[str, dict[str, str]])
+                    self.ids = kept.get("ids", {})
                 elif key.startswith(TOPIC):
                     self.topics[key] = msgspec.msgpack.decode(raw, type=LastPacket)
             except msgspec.DecodeError:
@@ -421,10 +421,6 @@ class PacketIds:
             del self.topics[oldest]
             self._unkept.pop(oldest, None)
             self._gone[oldest] = None
-
-
-class _Packets(msgspec.Struct):
-    ids: dict[str, str] = {}
 
 
 def _digest(packet: Packet) -> str:
@@ -642,7 +638,6 @@ class MqttInput:
 
 
 async def _load_packet_ids(state: AdapterState) -> PacketIds:
-    """Loads the packet ids of the last process."""
     found, after = PacketIds(), ""
     while page := await state.keys(after=after, limit=_PAGE):
         found.take_back(page)

@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -58,6 +58,9 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
+
+if TYPE_CHECKING:
+    from rapport.communication.engine import CommunicationEngine
 
 IDLE_MS = 10 * 60_000
 _CLOSE_WITHIN_MS = 5_000
@@ -144,7 +147,6 @@ class PeerInstances:
             await first_of(self._news.wait(), self._clock.sleep(max(self._idle_ms // 4, 1)))
 
     def count(self) -> int:
-        """Open instances."""
         return len(self._instances)
 
     async def close(self) -> None:
@@ -165,15 +167,21 @@ class PeerInstances:
 
     async def _close_outdated(self) -> int:
         outdated, self._outdated = self._outdated, []
-        await asyncio.gather(*(self._close(instance) for instance in outdated))
+        await asyncio.gather(
+            *(
+                close_adapter(self.name, each.adapter, self._clock, _CLOSE_WITHIN_MS)
+                for each in outdated
+            )
+        )
         return len(outdated)
 
-    async def _close(self, instance: _Instance) -> None:
-        """An instance that fails or hangs keeps no others open."""
-        try:
-            await run_within(self._clock, _CLOSE_WITHIN_MS, instance.adapter.close)
-        except Exception as error:
-            _log.error("adapter not closed", adapter=self.name, error=str(error)[:200])
+
+async def close_adapter(name: str, adapter: OutputAdapter, clock: Clock, within_ms: int) -> None:
+    """Closes an adapter; one that fails or hangs keeps no others open."""
+    try:
+        await run_within(clock, within_ms, adapter.close)
+    except Exception as error:
+        _log.error("adapter not closed", adapter=name, error=repr(error)[:200])
 
 
 def instance_factory(kind: type[Any]) -> MakeInstance:
@@ -209,7 +217,7 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 _OUTPUT = "output."
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
-_LONGEST_CLOSE_MS = 10_000
+LONGEST_CLOSE_MS = 10_000
 RETRIES_WITHIN_MS = 15_000
 """How long removing an adapter waits for deliveries in a retry pause."""
 _RETRY_STEP_MS = 50
@@ -236,25 +244,7 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Peers with an open circuit breaker."""
 
 
-class RetryingEngine(Protocol):
-    """The part of `CommunicationEngine` that removing an adapter needs."""
-
-    async def handle_accepted(self) -> None:
-        """Returns when every message accepted so far is queued for its adapters."""
-
-    async def next_retry_ms(self, adapter: str) -> int:
-        """When the next one by this adapter is due, ms UTC; 0 = there is none."""
-
-    async def run_due(self) -> None:
-        """Queues the due deliveries now."""
-
-    async def retry_now(self, adapter: str) -> None:
-        """Queues the rest by this adapter at once."""
-
-
 class RunningOutput(msgspec.Struct, frozen=True):
-    """An adapter and its dispatch."""
-
     adapter: OutputAdapter
     dispatch: Dispatch
 
@@ -295,7 +285,7 @@ class Outputs:
         self._served: dict[str, RunningOutput] = {}
         self._absent: dict[str, Dispatch] = {}
         self._tasks = Tasks(clock)
-        self.engine: RetryingEngine | None = None
+        self.engine: CommunicationEngine | None = None
         """None where there is no engine."""
         self._departing: dict[str, RunningOutput] = {}
         """Adapters being removed for which nothing more is queued."""
@@ -308,7 +298,6 @@ class Outputs:
         return self._served.keys()
 
     def adapter(self, name: str) -> OutputAdapter | None:
-        """The adapter of that name, or None."""
         served = self._served.get(name)
         return served.adapter if served else None
 
@@ -318,7 +307,6 @@ class Outputs:
         return [_status(self._served[name], now_ms) for name in sorted(self._served)]
 
     def circuits(self) -> dict[str, list[CircuitStatus]]:
-        """Open circuits by peer."""
         found: dict[str, list[CircuitStatus]] = {}
         for status in self.status():
             for circuit in status.circuits:
@@ -420,7 +408,7 @@ class Outputs:
         """
         await self._tasks.stop()
         for served in self._served.values():
-            await self._close(served.adapter)
+            await close_adapter(served.adapter.name, served.adapter, self._clock, LONGEST_CLOSE_MS)
 
     # --- parts ---
 
@@ -434,7 +422,7 @@ class Outputs:
         await served.dispatch.drain()
         await self._wait_for_retries(name, served.dispatch)
         await self._tasks.stop(f"adapter.{name}", f"adapter.{name}.instances")
-        await self._close(served.adapter)
+        await close_adapter(name, served.adapter, self._clock, LONGEST_CLOSE_MS)
         self._departing.pop(name)
         self._removals.discard(name)
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
@@ -461,13 +449,6 @@ class Outputs:
             await self._clock.sleep(max(due_ms - now_ms, _RETRY_STEP_MS))
             await self.engine.run_due()
             await dispatch.drain()
-
-    async def _close(self, adapter: OutputAdapter) -> None:
-        """An adapter that does not close keeps no others from closing."""
-        try:
-            await run_within(self._clock, _LONGEST_CLOSE_MS, adapter.close)
-        except Exception as error:
-            _log.error("adapter not closed", adapter=adapter.name, error=repr(error))
 
     def _running(self, adapter: OutputAdapter) -> RunningOutput:
         return RunningOutput(adapter, self._new_dispatch(adapter))

@@ -64,7 +64,6 @@ class PullSchedule:
         return None if due_ms is None else max(due_ms, self._not_before_ms)
 
     def pulled(self, began_ms: int, now_ms: int, *, found: bool) -> None:
-        """A pull succeeded."""
         self._pause_ms, self._paused_ms, self._not_before_ms = FIRST_FAILURE_PAUSE_MS, 0, now_ms
         self.found_some = self.found_some or found
         if self._plan.interval_ms is not None:
@@ -170,7 +169,6 @@ class OpenRequests:
         return min((entry.due_ms for entry in self._open.values()), default=None)
 
     def next_expiry_ms(self) -> int | None:
-        """When the next request ends, or None."""
         ends = (entry.request.expires for entry in self._open.values())
         return min((moment for moment in ends if moment), default=None)
 

@@ -17,13 +17,13 @@ that has the right to publish to `input.NAME`. A body is JSON of a message, Clou
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Meta
 
 from rapport.channel.push import (
     FRESH_MS,
@@ -44,6 +44,7 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.adapters.input_base import Intake
+from rapport.communication.arrival_checks import RecentEntries
 from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, NotAuthenticated, TooLarge, Unavailable
@@ -71,7 +72,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     secret: str = ""
     """Signs every body (HMAC-SHA256); empty = unsigned."""
-    timeout_ms: int = 10_000
+    timeout_ms: Annotated[int, Meta(ge=1)] = 10_000
 
     def __repr__(self) -> str:
         return f"WebhookSettings(timeout_ms={self.timeout_ms})"
@@ -87,7 +88,7 @@ class WebhookInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     defaults: dict[str, str] = {}
     senders: dict[str, Identifier] = {}
     """Values of the sender's field; if there are some, no others pass."""
-    most_bytes: int = 1024 * 1024
+    most_bytes: Annotated[int, Meta(ge=1, le=LARGEST_BODY)] = 1024 * 1024
 
     def __repr__(self) -> str:
         return f"WebhookInputSettings(fields={self.fields!r}, senders={len(self.senders)})"
@@ -101,14 +102,12 @@ def read_webhook_input(table: Fields, directory: Path) -> WebhookInputSettings:
         table.fault("secret", "settings.weak_secret", message, hint="openssl rand -hex 32")
     fields, defaults = _texts(table, "fields"), _texts(table, "defaults")
     _check_complete(table, fields, defaults)
-    return WebhookInputSettings(
+    return table.settings(
+        WebhookInputSettings(),
         secret=secret,
         fields=fields,
         defaults=defaults,
         senders=_senders(table),
-        most_bytes=table.number(
-            "most_bytes", WebhookInputSettings().most_bytes, low=1, high=LARGEST_BODY
-        ),
     )
 
 
@@ -213,7 +212,6 @@ class WebhookAdapter:
         return headers
 
     async def close(self) -> None:
-        """Closes kept connections."""
         await self._client.aclose()
 
 
@@ -221,26 +219,32 @@ def webhook_body(delivery: Delivery, link: str) -> bytes:
     """Structured CloudEvents JSON; the same bytes for every attempt."""
     if delivery.effect is not None:
         return _action_body(delivery, delivery.effect)
+    data = {
+        "message": delivery.message,
+        "peer": delivery.peer,
+        "text": delivery.text,
+        "policy": delivery.policy,
+        "detection": delivery.detection,
+        "urgent": delivery.urgent,
+        "wants_answer": delivery.wants_answer,
+        "answer_at": link,
+        **_own_fields(delivery),
+    }
+    about = delivery.key, "rapport.message", f"peer:{delivery.peer}", delivery.time
+    return _cloud_event(*about, data=data)
+
+
+def _cloud_event(id: str, type: str, subject: str, time_ms: int, **more: object) -> bytes:
     return msgspec.json.encode(
         {
             "specversion": "1.0",
-            "id": delivery.key,
+            "id": id,
             "source": "rapport",
-            "type": "rapport.message",
-            "subject": f"peer:{delivery.peer}",
-            "time": format_time(delivery.time),
+            "type": type,
+            "subject": subject,
+            "time": format_time(time_ms),
             "datacontenttype": "application/json",
-            "data": {
-                "message": delivery.message,
-                "peer": delivery.peer,
-                "text": delivery.text,
-                "policy": delivery.policy,
-                "detection": delivery.detection,
-                "urgent": delivery.urgent,
-                "wants_answer": delivery.wants_answer,
-                "answer_at": link,
-                **_own_fields(delivery),
-            },
+            **more,
         }
     )
 
@@ -260,19 +264,9 @@ def _own_fields(delivery: Delivery) -> dict[str, str]:
 
 def _action_body(delivery: Delivery, effect: Effect) -> bytes:
     """The action's data, with the detection that caused it."""
-    return msgspec.json.encode(
-        {
-            "specversion": "1.0",
-            "id": effect.id,
-            "source": "rapport",
-            "type": effect.type,
-            "subject": effect.subject or f"policy/{delivery.policy}",
-            "time": format_time(effect.time),
-            "datacontenttype": "application/json",
-            "detection": delivery.detection,
-            "data": msgspec.Raw(effect.data.encode()),
-        }
-    )
+    subject, data = effect.subject or f"policy/{delivery.policy}", effect.data.encode()
+    about = effect.id, effect.type, subject, effect.time
+    return _cloud_event(*about, detection=delivery.detection, data=msgspec.Raw(data))
 
 
 def _text(error: Exception) -> str:
@@ -295,7 +289,9 @@ class WebhookInput:
     def __init__(self, settings: WebhookInputSettings) -> None:
         self.settings = settings
         self._intake: Intake | None = None
-        self._seen = RecentRequests()
+        # A signature covers time and body only: a copy under another key has no effect either.
+        # One clock may be ahead and the other behind; what is older is refused as too old.
+        self._seen = RecentEntries[Sequence[ArrivalResult]](2 * FRESH_MS, _MOST_SEEN)
 
     async def start(self, intake: Intake) -> None:
         self._intake = intake
@@ -341,8 +337,9 @@ class WebhookInput:
         """
         if self._intake is None:
             raise Unavailable("the input is not running", code="input.not_running")
-        if (arrivals := self._seen.get(self._signature(headers))) is not None:
-            return arrivals
+        signature = _given(headers) if self.settings.secret else ""  # checked before
+        if (known := self._seen.get(signature)) is not None:
+            return known
         if events is not None:
             messages = messages_of_events(events, self.settings, self._intake.name)
         else:
@@ -350,12 +347,9 @@ class WebhookInput:
             messages = messages_of_body(body, media_type, self.settings)
         admit(len(messages))
         arrivals = await self._intake.publish(self._named(messages, headers, caller))
-        self._seen.note(self._signature(headers), headers.get(SENT_AT.lower(), ""), arrivals)
+        if signature and arrivals and all(one.accepted for one in arrivals):
+            self._seen.note(signature, int(headers.get(SENT_AT.lower(), "")), arrivals)
         return arrivals
-
-    def _signature(self, headers: Mapping[str, str]) -> str:
-        """The signature of a signed request, checked before; empty for others."""
-        return _given(headers) if self.settings.secret else ""
 
     def _named(
         self, messages: list[Message], headers: Mapping[str, str], caller: str
@@ -371,35 +365,6 @@ class WebhookInput:
             message if message.id else named(message, self._intake.name, caller, mark, str(index))
             for index, message in enumerate(messages)
         ]
-
-
-class RecentRequests:
-    """Signed requests that were taken lately, and their results. The signature covers time and body
-    only: a copy under another `Idempotency-Key` or `ce-id` has no effect either. After a restart
-    the messages' ids and the five minutes of validity serve instead.
-    """
-
-    def __init__(self) -> None:
-        self._seen: OrderedDict[str, tuple[int, Sequence[ArrivalResult]]] = OrderedDict()
-
-    def get(self, signature: str) -> Sequence[ArrivalResult] | None:
-        """The results of the request with that signature; None for a new one."""
-        found = self._seen.get(signature)
-        return None if found is None else found[1]
-
-    def note(self, signature: str, sent_at: str, arrivals: Sequence[ArrivalResult]) -> None:
-        """Called after a request; one with a refused message may come again."""
-        if not signature or not arrivals or not all(one.accepted for one in arrivals):
-            return
-        sent_ms = int(sent_at)
-        self._seen[signature] = (sent_ms, arrivals)
-        while self._seen:
-            oldest = next(iter(self._seen))
-            # One clock may be ahead and the other behind; what is older is refused as too old.
-            is_over = sent_ms - self._seen[oldest][0] > 2 * FRESH_MS
-            if not is_over and len(self._seen) <= _MOST_SEEN:
-                return
-            del self._seen[oldest]
 
 
 def _given(headers: Mapping[str, str]) -> str:

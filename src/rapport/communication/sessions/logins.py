@@ -24,6 +24,7 @@ from rapport.communication.sessions.passwords import (
     check_password,
 )
 from rapport.communication.sessions.sessions import OpenedSession, Sessions
+from rapport.communication.texts import printable
 from rapport.core.errors import (
     InvalidInput,
     NotAuthenticated,
@@ -36,7 +37,7 @@ from rapport.core.event import Event, make_event
 from rapport.core.message import AUTH, Identifier, Message
 from rapport.core.times import format_time
 from rapport.kernel.clock import Chance, Clock, Ids
-from rapport.kernel.tasks import run_blocking, run_to_end
+from rapport.kernel.tasks import ends_within, run_blocking, run_to_end
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
@@ -264,15 +265,14 @@ class Authenticator:
         so it runs on.
         """
         work = asyncio.create_task(checking)
-        deadline = asyncio.ensure_future(self._clock.sleep(_DEADLINE_MS))
+        is_done = False
         try:
-            await asyncio.wait({work, deadline}, return_when=asyncio.FIRST_COMPLETED)
+            is_done = await ends_within(work, self._clock, _DEADLINE_MS)
         finally:
-            deadline.cancel()
-            if not work.done():
+            if not is_done:
                 self._late.add(work)
                 work.add_done_callback(self._forget_late)
-        if not work.done():
+        if not is_done:
             raise Unavailable("the password check did not answer in time", code="auth.unavailable")
         return work.result()
 
@@ -308,7 +308,10 @@ class Authenticator:
         self, result: Result, peer: str, origin: str, reason: str, *, session: str = ""
     ) -> None:
         now_ms = self._clock.now_ms()
-        request = {"peer": _shown(peer), "origin": _shown(origin)}
+        request = {
+            "peer": printable(peer, _LONGEST_NAME),
+            "origin": printable(origin, _LONGEST_NAME),
+        }
         result_data = request | {"reason": reason, "session": session}
         events = [self._event(result, result_data, now_ms)]
         if result != "ended":
@@ -338,11 +341,6 @@ def _answer(message: Message, subtype: str, content: dict[str, Any], *, token: s
         session_token=token,
         delivery_policy="unreliable",
     )
-
-
-def _shown(text: str) -> str:
-    """A name from outside in a form that may stand in an event."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_LONGEST_NAME])
 
 
 def _unknown(peer: str) -> UnknownName:

@@ -11,22 +11,32 @@ import asyncio
 import secrets
 import threading
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Annotated
 
 import msgspec
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+from msgspec import Meta
 
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.event import content_id
 from rapport.core.message import Identifier
 from rapport.kernel.tasks import in_thread, run_blocking
-from rapport.store.base import Change, Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
+from rapport.store.base import (
+    Change,
+    Delete,
+    Guard,
+    GuardFailed,
+    Put,
+    RecordStore,
+    all_records,
+    as_guarded,
+)
 
 _ATTEMPTS = "login.attempts"
-_PAGE_SIZE = 500
 
 
 class AttemptRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +93,6 @@ class FailureCount(msgspec.Struct, frozen=True):
         return FailureCount(1 if is_old else self.failures + 1, now_ms)
 
     def forgiven(self) -> FailureCount:
-        """One failure less."""
         return FailureCount(max(self.failures - 1, 0), self.last_ms)
 
 
@@ -130,20 +139,20 @@ class LoginAttempts:
         """Deletes counts that are over; reads all of them."""
         with self._guard:
             longest_ms = max(OF_PEER.forget_ms, OF_ORIGIN.forget_ms)
-            old = [key for key, tally in self._all() if now_ms - tally.last_ms >= longest_ms]
+            old = [
+                Delete(_ATTEMPTS, key)
+                for key, kept in all_records(self._records, _ATTEMPTS)
+                if now_ms - _count(kept).last_ms >= longest_ms
+            ]
             if old:
-                self._records.apply([Delete(_ATTEMPTS, key) for key in old])
+                self._records.apply(old)
 
     def _tallies(self, peer: str, origin: str) -> list[tuple[str, AttemptRule, FailureCount]]:
         # Digests: names are what strangers wrote, of any length.
         named = [(f"peer/{content_id(peer)}", OF_PEER)]
         if origin:
             named.append((f"origin/{content_id(origin)}", OF_ORIGIN))
-        return [(key, rule, self._read(key)) for key, rule in named]
-
-    def _read(self, key: str) -> FailureCount:
-        kept = self._records.get(_ATTEMPTS, key)
-        return msgspec.msgpack.decode(kept, type=FailureCount) if kept else FailureCount()
+        return [(key, rule, _count(self._records.get(_ATTEMPTS, key))) for key, rule in named]
 
     def _write(self, tallies: list[tuple[str, FailureCount]]) -> None:
         changes: list[Change] = [
@@ -154,11 +163,9 @@ class LoginAttempts:
         ]
         self._records.apply(changes)
 
-    def _all(self) -> Iterator[tuple[str, FailureCount]]:
-        after = ""
-        while page := self._records.find(_ATTEMPTS, after=after, limit=_PAGE_SIZE):
-            for after, value in page:
-                yield after, msgspec.msgpack.decode(value, type=FailureCount)
+
+def _count(kept: bytes | None) -> FailureCount:
+    return msgspec.msgpack.decode(kept, type=FailureCount) if kept else FailureCount()
 
 
 class ConcurrencyLimit:
@@ -188,17 +195,16 @@ _AT_ONCE = 2
 """Hashes at once: each holds `memory_kib`, and more would only wait for the processor."""
 _MOST_WAITING = 64
 """More checks are refused at once: a flood of logins must not exhaust the memory."""
-_PAGE = 500
 
 
 class PasswordSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of one hash."""
+    """The cost of one hash. Below the least values a stolen hash is guessed too fast (OWASP)."""
 
-    memory_kib: int = 65_536
+    memory_kib: Annotated[int, Meta(ge=19_456, le=4_194_304)] = 65_536
     """Memory that a guess needs, and that one login needs here."""
-    passes: int = 3
+    passes: Annotated[int, Meta(ge=2, le=100)] = 3
     """Time of one hash, in proportion."""
-    lanes: int = 4
+    lanes: Annotated[int, Meta(ge=1, le=64)] = 4
     """Threads that one hash may use."""
 
 
@@ -237,13 +243,13 @@ class Passwords:
 
     @in_thread
     def has(self, peer: str) -> bool:
-        """Whether the peer has a password."""
         return self._records.get(_PASSWORDS, _key(peer)) is not None
 
     @in_thread
     def peers(self) -> list[str]:
         """The peers with a password, sorted; reads all of them."""
-        return sorted(self._peers())
+        named = (_read(kept)[1] for _key, kept in all_records(self._records, _PASSWORDS))
+        return sorted(filter(None, named))
 
     async def check(self, peer: Identifier, password: str) -> bool:
         """Whether this is the peer's password; takes as long for a peer without one. Raises
@@ -262,12 +268,6 @@ class Passwords:
     def _set(self, peer: str, password: str) -> bool:
         self._records.put(_PASSWORDS, _key(peer), _record(peer, self._hasher.hash(password)))
         return True
-
-    def _peers(self) -> Iterator[str]:
-        after = ""
-        while page := self._records.find(_PASSWORDS, after=after, limit=_PAGE):
-            yield from (name for _key, kept in page if (name := _read(kept)[1]))
-            after = page[-1][0]
 
     def _check(self, peer: str, password: str) -> bool:
         if not self._nobody:

@@ -194,11 +194,7 @@ def derived_key(secret: bytes, purpose: str) -> bytes:
 
 
 TOKEN_PREFIX = "rst1."
-
-
 LONGEST_TOKEN = 2_048
-
-
 INVALID = "session.invalid"
 """The only code for callers, whatever is wrong with a token."""
 

@@ -28,11 +28,10 @@ from rapport.communication.sessions.seals import (
 from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import in_thread, run_blocking
-from rapport.store.base import Delete, RecordStore
+from rapport.store.base import Delete, RecordStore, all_records
 
 _SESSIONS, _KEYS = "sessions", "secrets"
 _KEY_PREFIX = "sessions/"
-_PAGE = 500
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,10 +321,8 @@ class Sessions:
         return msgspec.msgpack.decode(kept, type=Session) if kept else None
 
     def _find(self, prefix: str = "") -> Iterator[Session]:
-        after = ""
-        while page := self._records.find(_SESSIONS, prefix=prefix, after=after, limit=_PAGE):
-            yield from (msgspec.msgpack.decode(value, type=Session) for _key, value in page)
-            after = page[-1][0]
+        for _key, value in all_records(self._records, _SESSIONS, prefix=prefix):
+            yield msgspec.msgpack.decode(value, type=Session)
 
     def _delete(self, sessions: Sequence[Session]) -> None:
         """Ends sessions, all or none; durable on return."""
