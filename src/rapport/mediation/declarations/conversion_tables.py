@@ -204,7 +204,7 @@ def _chain(fields: Fields, key: str, tables: ConversionTableReader) -> How | Non
             steps.append(tables.named(fields, key, step))
         elif isinstance(step, dict):
             section = fields.section.section(key)
-            below = type(section)(section.file, (*section.path, str(number)), step)
+            below = type(section)(section.file, (*section.path, f"[{number}]"), step)
             steps.append(
                 tables.read(f"step {number + 1}", strict_fields(below, fields.problems, None))
             )

@@ -218,7 +218,7 @@ class _XmlReader:
         self._check(part, ELEMENTS["types"])
         for node in self._children(part, "type"):
             if node.text.strip() and not node.attributes:
-                self.places[(*path, "classes", str(len(classes)))] = self._place(node)
+                self.places[(*path, "classes", f"[{len(classes)}]")] = self._place(node)
                 classes.append(node.text.strip())
                 continue
             name = node.attributes.get("name", "")
@@ -265,7 +265,7 @@ class _XmlReader:
         self._check(part, ELEMENTS[part.name])
         found: list[Any] = []
         for node in self._children(part, child):
-            below = (*path, str(len(found)))
+            below = (*path, f"[{len(found)}]")
             self.places[below] = self._place(node)
             entry = self._table(node, below)
             if child == "mapping":

@@ -53,7 +53,7 @@ class _OpenContainer(msgspec.Struct):
 
     def next_path(self) -> ValuePath:
         """The path of the next value."""
-        inner = str(len(self.value)) if isinstance(self.value, list) else (self.key or "")
+        inner = f"[{len(self.value)}]" if isinstance(self.value, list) else (self.key or "")
         return (*self.path, inner)
 
 
