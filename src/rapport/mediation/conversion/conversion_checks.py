@@ -30,6 +30,7 @@ from rapport.mediation.conversion.conversions import (
     Stateful,
     UnitChange,
     ValueKind,
+    plain_steps,
 )
 from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents, RateTable
 from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
@@ -447,18 +448,10 @@ def check_references(
         dict.fromkeys(
             problem
             for conversion in conversions
-            for step in _steps(conversion)
+            for step in plain_steps(conversion)
             for problem in _check(step, tables, concepts)
         )
     )
-
-
-def _steps(conversion: Conversion) -> Iterator[Conversion]:
-    if isinstance(conversion.how, Chain):
-        for step in conversion.how.steps:
-            yield from _steps(step)
-    else:
-        yield conversion
 
 
 def _check(

@@ -45,6 +45,7 @@ from rapport.mediation.conversion.conversions import (
     Rename,
     Scatter,
     UnitChange,
+    plain_steps,
 )
 from rapport.mediation.interpretations.model import (
     CANONICAL,
@@ -147,10 +148,8 @@ def _of_values(conversion: Conversion, term: Listed | Constant, *, inside: bool)
 
 
 def _is_of_scalars(conversion: Conversion) -> bool:
-    how = conversion.how
-    if isinstance(how, Chain):
-        return all(map(_is_of_scalars, how.steps))
-    return isinstance(how, Identity | Formula | UnitChange | Lookup)
+    plain = (Identity, Formula, UnitChange, Lookup)
+    return all(isinstance(step.how, plain) for step in plain_steps(conversion))
 
 
 def _value(conversion: Conversion, value: Scalar) -> Found:
