@@ -292,7 +292,7 @@ class TypedTransformer:
             names = (KEY, TIME, *self._binding.attributes)
             value = without_undeclared(value, self._scope.types, type_name, names)
         self.feed(type_name, value)
-        if type_name in self.feeds and not self._is_mapped(type_name):
+        if type_name in self.feeds and self._scope.mapping_of(type_name, "in") is None:
             return []
         transformer = self._transformer(type_name)
         self._surroundings.event_time_ms = _time_of(document, stored)
@@ -392,9 +392,6 @@ class TypedTransformer:
                 if isinstance(how, ParseTime) and how.format not in _NOT_LOCAL and not how.fold:
                     zones.add(how.zone or self._binding.zone)
         return zones.pop() if len(zones) == 1 else ""
-
-    def _is_mapped(self, type_name: str) -> bool:
-        return self._scope.mapping_of(type_name, "in") is not None
 
     def _transformer(self, type_name: str) -> Transformer:
         found = self._transformers.get(type_name)

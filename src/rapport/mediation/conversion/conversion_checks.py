@@ -12,11 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from rapport.core.errors import (
-    InvalidInput,
-    Problem,
-    nearest_names,
-)
+from rapport.core.errors import InvalidInput, Problem, did_you_mean
 from rapport.core.times import zone_named
 from rapport.mediation.conversion.conversions import (
     Chain,
@@ -119,8 +115,7 @@ def bad(
 
 
 def suggestion(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    nearest = nearest_names(name, list(known), 1)
-    return f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(list(known)[:8])}"
+    return did_you_mean(name, known, f"there are {', '.join(list(known)[:8])}")
 
 
 def _places(

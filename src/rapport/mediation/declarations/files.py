@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from rapport.core.errors import Problem, SiteError
+from rapport.core.json_objects import is_deeper
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.declarations.placed_values import (
@@ -23,7 +24,6 @@ from rapport.mediation.declarations.placed_values import (
     FileKind,
     PlacedFile,
     ValuePath,
-    is_too_deep,
     unreadable_file,
 )
 from rapport.mediation.declarations.python_classes import types_of_class
@@ -151,7 +151,7 @@ def collect_declarations(
         for name, section in file.items():
             if name in tables:
                 problems.append(_duplicate(name, section, tables[name]))
-            elif is_too_deep(section.values):
+            elif is_deeper(section.values, MAX_FILE_DEPTH):
                 message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
                 hint = "write it flatter"
                 problems.append(section.problem("", "interpretation.too_deep", message, hint=hint))

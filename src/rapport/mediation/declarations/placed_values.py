@@ -86,21 +86,6 @@ def is_scalar(value: object) -> bool:
     return value is None or isinstance(value, (str, bool))
 
 
-def is_too_deep(value: object) -> bool:
-    """Whether the nesting exceeds `MAX_FILE_DEPTH`; iterative."""
-    level = [value]
-    for _ in range(MAX_FILE_DEPTH):
-        level = [
-            below
-            for each in level
-            if isinstance(each, (dict, list))
-            for below in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return False
-    return True
-
-
 def excerpt_at(lines: Sequence[str], line: int, column: int) -> str:
     """The line with a caret; empty for overlong lines."""
     if not 1 <= line <= len(lines) or len(lines[line - 1]) > _LONGEST_LINE:

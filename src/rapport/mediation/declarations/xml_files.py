@@ -152,7 +152,8 @@ def read_xml_file(name: str, raw: bytes) -> FileContent:
     try:
         root = parse_xml(raw)
     except XmlError as error:
-        return FileContent(None, tuple(_in_file(each, name) for each in error.problems_found()))
+        (problem,) = error.problems_found()
+        return FileContent(None, (msgspec.structs.replace(problem, file=name),))
     reader = _XmlReader(name, raw, root)
     values = reader.read(root)
     file = PlacedFile(name, reader.text, values, reader.places)
@@ -363,7 +364,3 @@ def _typed(key: str, value: str) -> Any:
     if key == "direction":
         return DIRECTIONS.get(value, value)
     return {"true": True, "false": False}.get(value, value) if key == "optional" else value
-
-
-def _in_file(problem: Problem, name: str) -> Problem:
-    return msgspec.structs.replace(problem, file=name)

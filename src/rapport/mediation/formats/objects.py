@@ -29,7 +29,7 @@ from rapport.mediation.rejections import RejectedValue
 _UNPACK = msgspec.msgpack.Decoder().decode
 
 
-class NoOptions(msgspec.Struct, frozen=True):
+class _NoOptions(msgspec.Struct, frozen=True):
     """For formats without options."""
 
 
@@ -37,6 +37,9 @@ class JsonFormat:
     """A JSON object, or a list of objects."""
 
     name = "json"
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        read_options(_NoOptions, self.name, options)
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
         """See Format."""
@@ -49,6 +52,9 @@ class MsgpackFormat:
     """
 
     name = "msgpack"
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        read_options(_NoOptions, self.name, options)
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
         """See Format."""

@@ -392,7 +392,7 @@ class RawSources(Protocol):
 
 
 class RawConsumerTransformer:
-    """Converts raw events of one source into one interpretation. `transform` never raises."""
+    """Converts raw events of one source into one interpretation; never raises."""
 
     def __init__(
         self,
@@ -419,15 +419,11 @@ class RawConsumerTransformer:
         self._meaning = sources.isolated_transformer(source)
         self.may_block = self._meaning.may_block or consumer.may_block
 
-    def transform(self, stored: StoredEvent) -> ConsumerResult:
-        """Returns the raw event unchanged if both sides use the same interpretation, else
-        converts it. An event received in another version of the interpretation is converted
-        via the canonical model.
-        """
-        return self._original(stored.event) or self._results([stored])[stored.position]
-
     def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
-        """Like `transform` for each; events of one type cost less together."""
+        """Returns raw events unchanged if both sides use the same interpretation, else
+        converts them. An event received in another version of the interpretation is
+        converted via the canonical model. Events of one type cost less together.
+        """
         originals = {one.position: self._original(one.event) for one in stored}
         others = {one.position: one for one in stored if originals[one.position] is None}
         results = self._results(list(others.values())) if others else {}
