@@ -180,7 +180,6 @@ def is_json_type(media_type: str | None) -> bool:
 
 
 def is_xml_type(media_type: str | None) -> bool:
-    """Whether data of a media type are XML."""
     kind = (media_type or "").partition(";")[0].strip().lower()
     return kind in ("application/xml", "text/xml") or kind.endswith("+xml")
 

@@ -567,7 +567,6 @@ class MediationReader:
         return self._build(source, deepcopy(self.lane(source).memory))
 
     def binding(self, source: str) -> SourceBinding | None:
-        """The binding of the source; None if there is none."""
         return self._bindings.get(source)
 
     @property

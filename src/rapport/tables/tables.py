@@ -88,7 +88,6 @@ class TableState:
         return {name: one.digest for name, one in self.loaded.items()}
 
     def digests_by_concept(self) -> dict[str, list[str]]:
-        """Digests of the tables of each concept."""
         found: dict[str, list[str]] = {}
         for one in self.loaded.values():
             if one.declared.concept:

@@ -295,7 +295,6 @@ class CodeWriter:
         return lines
 
     def name_of(self, conversion: Conversion) -> str:
-        """The name of the conversion in the text."""
         if conversion not in self._known:
             self._known[conversion] = f"convert_{len(self.conversions)}"
             self.conversions.append(conversion)

@@ -142,7 +142,6 @@ _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
 
 
 def octets_of(event: Event) -> bytes:
-    """The payload as bytes."""
     _check_size(event)
     if DATA_ENCODING in event.headers:
         return _from_base64(event)

@@ -42,7 +42,6 @@ class JsonFormat:
         read_options(_NoOptions, self.name, options)
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         return documents_of(json_of(event))
 
 
@@ -57,7 +56,6 @@ class MsgpackFormat:
         read_options(_NoOptions, self.name, options)
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         ready = parsed_object(event)
         return documents_of(ready if ready is not None else unpack(octets_of(event)))
 
@@ -86,7 +84,6 @@ class ValueFormat:
             raise bad_option(self.name, "the encoding is not known", 'such as encoding = "latin-1"')
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         if event.data[:1] in (b"{", b"["):
             raise RejectedValue(
                 "payload.not_a_value",

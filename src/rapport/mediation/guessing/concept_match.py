@@ -116,7 +116,6 @@ class ConceptMatch(msgspec.Struct, frozen=True):
     matches: dict[ColumnPathName, AttributeMatch]
 
     def columns(self, values: Iterable[ValueGuess]) -> Iterator[tuple[ValueGuess, AttributeMatch]]:
-        """The columns with their matches."""
         return ((value, self.matches[value.column.path]) for value in values)
 
     @property

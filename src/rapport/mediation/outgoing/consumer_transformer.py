@@ -9,7 +9,7 @@ to the consumer's interpretation in one step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -35,7 +35,7 @@ from rapport.mediation.interpretations.model import CANONICAL
 from rapport.mediation.interpretations.registry import functions_needed as functions_called
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
 from rapport.mediation.memory import Functions, remembers
-from rapport.mediation.reader import EventTransformer
+from rapport.mediation.reader import MediationReader
 from rapport.mediation.rejections import RejectedValue, reason_of, type_mismatch
 from rapport.mediation.rule_resolution import Scope
 from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX, SourceBinding
@@ -159,7 +159,6 @@ class ConsumerTransformer:
         return self._in_force.concepts.get(concept, {}).get(attribute)
 
     def _canonical_value(self, event: Event) -> tuple[str, Any]:
-        """Canonical type and value."""
         declared, data = self._attribute(event.type), event.payload()
         if declared is None:
             return event.type, data
@@ -381,16 +380,6 @@ def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-class RawSources(Protocol):
-    """The sources of a node, such as `MediationReader`."""
-
-    def binding(self, source: str) -> SourceBinding | None:
-        """The binding of a source."""
-
-    def isolated_transformer(self, source: str) -> EventTransformer:
-        """A transformer for events mediated out of order."""
-
-
 class RawConsumerTransformer:
     """Converts raw events of one source into one interpretation; never raises."""
 
@@ -398,7 +387,7 @@ class RawConsumerTransformer:
         self,
         source: str,
         consumer: ConsumerTransformer,
-        sources: RawSources,
+        sources: MediationReader,
         in_force: ActiveInterpretations,
     ) -> None:
         """Raises Unsupported for a source whose events depend on their order."""
