@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event_columns import parse_times_vectorized
 from rapport.core.times import (
     format_duration,
     format_time,
@@ -90,7 +89,7 @@ def outcome(read: Callable[[], list[int]]) -> object:
 
 @given(st.lists(USUAL_TIMES, min_size=12, max_size=40))
 def test_many_times_in_one_pass_are_those_read_one_by_one(texts: list[str]) -> None:
-    assert parse_times_vectorized(texts, 7) == parse_times(texts, 7) == one_by_one(texts)
+    assert parse_times(texts, 7) == one_by_one(texts)
 
 
 @given(
@@ -104,7 +103,6 @@ def test_odd_times_among_many_have_the_outcome_they_have_alone(
     values = [*usual, *odd]
     order.shuffle(values)
     alone = outcome(lambda: one_by_one(values))
-    assert outcome(lambda: parse_times_vectorized(values, 7)) == alone
     assert outcome(lambda: parse_times(values, 7)) == alone
 
 
@@ -118,4 +116,4 @@ def test_odd_times_among_many_have_the_outcome_they_have_alone(
 )
 def test_the_edges_of_the_form_are_read_in_one_pass_as_alone(text: str) -> None:
     values = ["2026-03-02T09:14:05.210Z"] * 15 + [text]
-    assert outcome(lambda: parse_times_vectorized(values, 7)) == outcome(lambda: one_by_one(values))
+    assert outcome(lambda: parse_times(values, 7)) == outcome(lambda: one_by_one(values))

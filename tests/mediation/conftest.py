@@ -73,9 +73,10 @@ def load(tmp_path):
     """Interpretations and problems of a text."""
 
     def load(text, tables=None):
-        return interpretations_from_site(
+        found, declared = interpretations_from_site(
             TomlFile.parse(text.encode(), name="site.toml"), tmp_path, tables
         )
+        return found, list(declared.problems)
 
     return load
 

@@ -203,7 +203,8 @@ def test_files_named_by_the_site_have_the_same_form(tmp_path, feeds_text):
     (tmp_path / "feeds").mkdir()
     (tmp_path / "feeds" / "a.interpretation.toml").write_text(feeds_text)
     site = TomlFile.parse(b'[interpretations]\nfiles = ["feeds/*.toml"]\n', name="site.toml")
-    found, problems = interpretations_from_site(site, tmp_path)
+    found, declared = interpretations_from_site(site, tmp_path)
+    problems = list(declared.problems)
     assert problems == []
     assert found["cameras"].place.file == "feeds/a.interpretation.toml"
 
@@ -212,7 +213,8 @@ def test_a_name_declared_twice_is_a_fault_and_the_first_holds(tmp_path, feeds_te
     (tmp_path / "a.toml").write_text(feeds_text)
     text = '[interpretations]\nfiles = ["a.toml"]\n' + feeds_text
     site = TomlFile.parse(text.encode(), name="site.toml")
-    found, problems = interpretations_from_site(site, tmp_path)
+    found, declared = interpretations_from_site(site, tmp_path)
+    problems = list(declared.problems)
     assert [problem.code for problem in problems] == ["interpretation.duplicate"] * 2
     assert found["cameras"].place.file == "site.toml"
 
@@ -223,7 +225,8 @@ def test_a_pattern_that_leads_nowhere_or_outside_is_a_fault(tmp_path, pattern):
     inner.mkdir()
     (tmp_path / "outside.toml").write_text("")
     site = TomlFile.parse(f"[interpretations]\nfiles = ['{pattern}']\n".encode(), name="site.toml")
-    _found, problems = interpretations_from_site(site, inner)
+    _found, declared = interpretations_from_site(site, inner)
+    problems = list(declared.problems)
     assert only(problems).code == "interpretation.no_files"
     assert only(problems).line == 2
 
@@ -233,7 +236,8 @@ def test_a_file_that_is_no_toml_is_one_fault_and_the_rest_loads(tmp_path, feeds_
     (tmp_path / "b.toml").write_text(feeds_text)
     (tmp_path / "c.toml").write_bytes(b"\xff")
     site = TomlFile.parse(b'[interpretations]\nfiles = ["?.toml"]\n', name="site.toml")
-    found, problems = interpretations_from_site(site, tmp_path)
+    found, declared = interpretations_from_site(site, tmp_path)
+    problems = list(declared.problems)
     assert len(found) == 2
     assert [(problem.file, problem.code) for problem in problems] == [
         ("a.toml", "site.bad_toml"),
@@ -246,7 +250,8 @@ def test_a_file_that_is_no_toml_is_one_fault_and_the_rest_loads(tmp_path, feeds_
 )
 def test_a_wrong_table_is_a_fault_or_nothing(tmp_path, text):
     site = TomlFile.parse(text.encode(), name="site.toml")
-    found, problems = interpretations_from_site(site, tmp_path)
+    found, declared = interpretations_from_site(site, tmp_path)
+    problems = list(declared.problems)
     assert found == {}
     assert len(problems) <= 1
 
@@ -286,5 +291,5 @@ def test_loading_reads_nothing_outside_the_site(tmp_path, feeds_text):
     (tmp_path / "outside.toml").write_text(feeds_text)
     link.symlink_to(tmp_path / "outside.toml")
     site = TomlFile.parse(b'[interpretations]\nfiles = ["*.toml"]\n', name="site.toml")
-    found, _problems = interpretations_from_site(site, Path(link.parent))
+    found, _declared = interpretations_from_site(site, Path(link.parent))
     assert found == {}

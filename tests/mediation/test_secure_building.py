@@ -45,8 +45,8 @@ def load(site):
     file = TomlFile.load(site / "site.toml")
     declared, problems = tables_from_site(file, site, {})
     tables = Tables.load(site, declared, {})
-    interpretations, more = interpretations_from_site(file, site, tables.columns())
-    return file, tables, interpretations, [*problems, *more]
+    interpretations, declared = interpretations_from_site(file, site, tables.columns())
+    return file, tables, interpretations, [*problems, *declared.problems]
 
 
 def test_the_feeds_go_through_with_the_sites_own_tables(site, bind, badge, camera, event):

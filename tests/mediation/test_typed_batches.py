@@ -167,7 +167,7 @@ def test_a_raw_channel_in_a_batch_gives_the_results_of_single_events(
     late = RawConsumerTransformer("feed", ConsumerTransformer(SITE, "desk"), Sources(), SITE)
     twice = [*batch, *batch[:2]]
     assert [in_one_form(one) for one in late.transform_all(twice)] == [
-        in_one_form(late.transform(one)) for one in twice
+        in_one_form(late.transform_all([one])[0]) for one in twice
     ]
 
 

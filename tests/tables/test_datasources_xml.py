@@ -8,7 +8,8 @@ import pytest
 
 from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
-from rapport.tables.config import TableDeclaration, tables_from_site
+from rapport.tables.config import tables_from_site
+from rapport.tables.declaration import TableDeclaration
 from rapport.tables.tables import Tables
 from support.servers.postgres import PostgresAddress
 

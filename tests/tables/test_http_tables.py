@@ -10,7 +10,8 @@ import pytest
 from rapport.core.errors import SiteError, SourceUnavailable
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
-from rapport.tables.config import TableDeclaration, tables_from_site
+from rapport.tables.config import tables_from_site
+from rapport.tables.declaration import TableDeclaration
 from rapport.tables.sources import fetch
 from rapport.tables.tables import Tables
 from support.servers.rows import RowsServer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import SiteError, UnknownName
 from rapport.core.schema import AttributeType
-from rapport.tables.config import TableDeclaration
+from rapport.tables.declaration import TableDeclaration
 from rapport.tables.instances import Instances
 from rapport.tables.tables import Tables
 from support.work import calls

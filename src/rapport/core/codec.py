@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -29,9 +29,6 @@ DATA_TYPE = "datacontenttype"
 _JSON_TYPE = "application/json"
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Raised by msgspec for invalid JSON, invalid UTF-8 and values nested too deeply."""
-
-TimeParser = Callable[[Sequence[str | int | None], int], list[int]]
-"""The signature of `parse_times`."""
 
 _AnyEvent = TypeVar("_AnyEvent", Event, BareEvent)
 
@@ -183,7 +180,6 @@ def is_json_type(media_type: str | None) -> bool:
 
 
 def is_xml_type(media_type: str | None) -> bool:
-    """Whether data of a media type are XML."""
     kind = (media_type or "").partition(";")[0].strip().lower()
     return kind in ("application/xml", "text/xml") or kind.endswith("+xml")
 
@@ -206,21 +202,18 @@ def decode_single(body: bytes, *, received_ms: int) -> Sequence[Event]:
     usual attributes.
     """
     _check_utf8(body, "event.not_a_cloudevent")
-    events = _decode_common_event(body, received_ms)
+    events = _decode_common(_COMMON_ONE, body, received_ms)
     return [_decode_any_event(body, received_ms)] if events is None else events
 
 
-def decode_cloudevents(
-    body: bytes, *, received_ms: int, read_times: TimeParser = parse_times
-) -> Sequence[Event]:
+def decode_cloudevents(body: bytes, *, received_ms: int) -> Sequence[Event]:
     """Decodes a JSON array of CloudEvents, all or none; the error names the index of the faulty
     one.
 
-    Returns DecodedEvents when all events have only the usual attributes. `read_times` may be
-    `event_columns.parse_times_vectorized`, which is faster but needs numpy.
+    Returns DecodedEvents when all events have only the usual attributes.
     """
     _check_utf8(body, "event.not_a_batch")
-    events = _decode_common_events(body, received_ms, read_times)
+    events = _decode_common(_COMMON_MANY, body, received_ms)
     return _decode_each(body, received_ms) if events is None else events
 
 
@@ -275,44 +268,34 @@ _EXTENSIONS = tuple(
 )
 _extensions_of = attrgetter(*_EXTENSIONS)
 
-_COMMON_ONE: tuple[msgspec.json.Decoder[_PlainCloudEvent], ...] = (
+_COMMON_ONE = (
     msgspec.json.Decoder(_PlainCloudEvent),
     msgspec.json.Decoder(_ExtendedCloudEvent),
 )
-_COMMON_MANY: tuple[msgspec.json.Decoder[Sequence[_PlainCloudEvent]], ...] = (
+_COMMON_MANY = (
     msgspec.json.Decoder(list[_PlainCloudEvent]),
     msgspec.json.Decoder(list[_ExtendedCloudEvent]),
 )
 
 
-def _decode_common_event(body: bytes, received_ms: int) -> Sequence[Event] | None:
-    """The one event in the body, which must be UTF-8; None if the general decoder is needed."""
-    for decoder in _COMMON_ONE:
+def _decode_common(
+    decoders: Iterable[msgspec.json.Decoder[Any]], body: bytes, received_ms: int
+) -> Sequence[Event] | None:
+    """The events in the body, which must be UTF-8; None if the general decoder is needed."""
+    for decoder in decoders:
         try:
             read = decoder.decode(body)
         except _DECODE_ERRORS:
             continue  # an unknown attribute, or a fault
-        return _to_events((read,), body, received_ms, parse_times)
-    return None
-
-
-def _decode_common_events(
-    body: bytes, received_ms: int, read_times: TimeParser
-) -> Sequence[Event] | None:
-    for decoder in _COMMON_MANY:
-        try:
-            read = decoder.decode(body)
-        except _DECODE_ERRORS:
-            continue
-        return _to_events(read, body, received_ms, read_times)
+        return _to_events(read if isinstance(read, list) else [read], body, received_ms)
     return None
 
 
 def _to_events(
-    decoded: Sequence[_PlainCloudEvent], body: bytes, received_ms: int, read_times: TimeParser
+    decoded: Sequence[_PlainCloudEvent], body: bytes, received_ms: int
 ) -> Sequence[Event] | None:
     try:
-        times = read_times([read.time for read in decoded], received_ms)
+        times = parse_times([read.time for read in decoded], received_ms)
     except InvalidInput:
         return None
     if not (_is_printable_json(body) or _are_printable(decoded)):

@@ -102,11 +102,11 @@ class InvalidInput(RapportError):
 class _WithProblems(InvalidInput):
     """An input error with all faults at once."""
 
-    def __init__(self, problems: Iterable[Problem], *, code: str | None = None) -> None:
+    def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
         first = self.problems[0] if self.problems else None
         text = "\n".join(problem.as_text() for problem in self.problems)
-        super().__init__(text, code=code or (first.code if first else None))
+        super().__init__(text, code=first.code if first else None)
 
     def problems_found(self) -> tuple[Problem, ...]:
         return self.problems
@@ -138,6 +138,12 @@ def nearest_names(name: str, known: Iterable[str], limit: int = 3) -> tuple[str,
     return tuple(match for match, _score, _index in found)
 
 
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The nearest known name as a hint, or another hint if none is close."""
+    nearest = nearest_names(name, known, limit=1)
+    return f"did you mean {nearest[0]!r}?" if nearest else otherwise
+
+
 def suggest(name: str, known: Iterable[str], *, most: int = 8) -> str:
     """The nearest known name as a hint, or if none is close the known names, at most `most`.
 
@@ -145,10 +151,7 @@ def suggest(name: str, known: Iterable[str], *, most: int = 8) -> str:
     ("did you mean 'lateness'?", 'known: lateness, name')
     """
     names = sorted(known)
-    nearest = nearest_names(name, names, limit=1)
-    if nearest:
-        return f"did you mean {nearest[0]!r}?"
-    return f"known: {', '.join(names[:most])}" if names else ""
+    return did_you_mean(name, names, f"known: {', '.join(names[:most])}" if names else "")
 
 
 class UnknownName(InvalidInput):

@@ -1,6 +1,6 @@
-"""Events as numpy and Arrow columns: envelope tables, log blocks, and times. [CH-1, CH-12]
+"""Events as numpy and Arrow columns: envelope tables and log blocks. [CH-1, CH-12]
 
-Separate from `codec.py` and `times.py` because the light client works without numpy and Arrow.
+Separate from `codec.py` because the light client works without numpy and Arrow.
 Log blocks are decoded into columns without an object per event; this works for blocks whose events
 have one source and one type, as our encoder writes them. `decode_bare_block` decodes all others
 and returns the same events. Payloads stay undecoded bytes.
@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rapport.core.event import BareEvent, BareStoredEvent, StoredEvent
-from rapport.core.times import parse_times
 
 Offsets = npt.NDArray[np.int64]
 
@@ -369,40 +368,3 @@ def envelope_table(stored: Sequence[StoredEvent]) -> pa.RecordBatch:
         pa.array([event.data for event in events], pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=ENVELOPE)
-
-
-# --- times ----------------------------------------------------------------------------------------
-
-_VECTORIZED_FROM = 16
-"""Fewer times are parsed faster one by one."""
-_FORM = b"0000-00-00T00:00:00.000Z\n"
-_LINES = np.dtype(
-    {"names": ["time"], "formats": ["S23"], "offsets": [0], "itemsize": len(_FORM)}
-)  # the zone and the end of the line are left out
-_ALL_DIGITS_ZERO = bytes.maketrans(b"123456789", b"000000000")
-_YEAR_ONE_MS = -62_135_596_800_000
-
-
-def parse_times_vectorized(values: Sequence[str | int | None], default_ms: int) -> list[int]:
-    """The results of `parse_times`, at a third of its cost for a hundred times as `format_time`
-    writes them.
-    """
-    found = _times_of_one_form(values) if len(values) >= _VECTORIZED_FROM else None
-    return parse_times(values, default_ms) if found is None else found
-
-
-def _times_of_one_form(values: Sequence[str | int | None]) -> list[int] | None:
-    """None unless all are like `2026-03-02T09:14:05.210Z`, in the years 1 to 9999.
-
-    Every line has the form if the joined text is the form repeated: a newline within a value would
-    make one line too many.
-    """
-    try:
-        lines = "\n".join((*values, "")).encode()  # type: ignore[arg-type]
-        if lines.translate(_ALL_DIGITS_ZERO) != _FORM * len(values):
-            return None
-        moments = np.frombuffer(lines, _LINES)["time"].astype("M8[ms]")
-    except (TypeError, ValueError):  # a number among them, or a 30th of February
-        return None
-    found: list[int] = moments.view(np.int64).tolist()
-    return found if min(found) >= _YEAR_ONE_MS else None

@@ -40,7 +40,11 @@ class ObjectDecoder(Generic[T]):
         self._decoder = msgspec.json.Decoder(kind)
         self._shape = inspect.type_info(kind)
         self._fault, self._code, self._hint, self._is_secret = fault, code, hint, is_secret
-        lenient = [cls.__name__ for cls in _structs(self._shape) if not _is_strict(cls)]
+        lenient = [
+            cls.__name__
+            for cls in _structs(self._shape)
+            if not cls.__struct_config__.forbid_unknown_fields
+        ]
         if lenient:
             raise TypeError(f"{', '.join(lenient)} ignore unknown keys: forbid_unknown_fields")
 
@@ -62,8 +66,19 @@ class ObjectDecoder(Generic[T]):
         return InvalidInput(message, code=self._code, hint=suggest(key, known, most=_MOST_KNOWN))
 
 
-def _is_strict(cls: type[msgspec.Struct]) -> bool:
-    return bool(cls.__struct_config__.forbid_unknown_fields)
+def is_deeper(value: object, levels: int) -> bool:
+    """Whether objects and lists are nested deeper than so many levels; iterative."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            below
+            for each in level
+            if isinstance(each, (dict, list))
+            for below in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _structs(shape: inspect.Type) -> Iterator[type[msgspec.Struct]]:

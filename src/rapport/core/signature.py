@@ -7,7 +7,6 @@ numbers), so it stays valid across outboxes, links and logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -64,7 +63,7 @@ def canonical_form(event: Event) -> bytes:
     for name in COVERED_HEADERS:
         if name in event.headers:
             parts += [_text(name), _text(event.headers[name])]
-    return _joined(parts)
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 def with_signer(event: Event, fingerprint: str) -> Event:
@@ -94,10 +93,6 @@ def without_raw_signature(reading: Event, raw: Event) -> Event:
         kept[RAW_SIGNATURE] = raw.headers[SIGNATURE]
         kept[RAW_SIGNED_BY] = raw.headers.get(SIGNED_BY, "")
     return msgspec.structs.replace(reading, headers=kept)
-
-
-def _joined(parts: Iterable[bytes]) -> bytes:
-    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 def _text(text: str) -> bytes:

@@ -14,9 +14,15 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_Number = TypeVar("_Number", float, "npt.NDArray[np.float64]")
 Scalar = str | int | float | bool | None
 Path = tuple[str | int, ...]
 
@@ -24,16 +30,47 @@ ANY = -1
 """In a path: any index of a list."""
 
 
-class Arithmetic(msgspec.Struct, frozen=True):
-    """`(value * multiply + add) / divide`; neither multiplies by zero nor divides by it."""
+class Affine(msgspec.Struct, frozen=True):
+    """`target = (value * multiply + add) / divide`.
+
+    Three numbers instead of `scale, offset` keep small integers exact: 77 degF is 25 degC and not
+    25.000000000000004. If integers do not suffice (radians), `divide` is 1.
+    """
 
     multiply: float
     add: float
     divide: float
 
-    def apply(self, value: float) -> float:
-        """Calculates with the same rounding as the transformer."""
+    @property
+    def scale(self) -> float:
+        return self.multiply / self.divide
+
+    @property
+    def offset(self) -> float:
+        """The offset in the target unit."""
+        return self.add / self.divide
+
+    @property
+    def is_identity(self) -> bool:
+        return (self.multiply, self.add, self.divide) == (1.0, 0.0, 1.0)
+
+    def apply(self, value: _Number) -> _Number:
+        """The value in the target unit; takes a float or a numpy array of floats."""
         return (value * self.multiply + self.add) / self.divide
+
+    def expression(self, name: str) -> str:
+        """The same arithmetic as a Python expression on `name`, without neutral steps.
+
+        >>> Affine(0.3048, 0.0, 1.0).expression("x"), Affine(5.0, -160.0, 9.0).expression("t")
+        ('x * 0.3048', '(t * 5.0 + -160.0) / 9.0')
+        """
+        text = name if self.multiply == 1.0 else f"{name} * {self.multiply!r}"
+        if self.add != 0.0:
+            text = f"{text} + {self.add!r}"
+        if self.divide != 1.0:
+            text = f"({text})" if self.add != 0.0 else text
+            text = f"{text} / {self.divide!r}"
+        return text
 
 
 class Same(msgspec.Struct, frozen=True, tag="same"):
@@ -43,10 +80,12 @@ class Same(msgspec.Struct, frozen=True, tag="same"):
 
 
 class Linear(msgspec.Struct, frozen=True, tag="linear"):
-    """A canonical number after arithmetic steps; without steps the number itself."""
+    """A canonical number after arithmetic steps, of which none multiplies by zero; without steps
+    the number itself.
+    """
 
     path: Path
-    steps: tuple[Arithmetic, ...]
+    steps: tuple[Affine, ...]
 
     def apply(self, value: float) -> float:
         """The consumer's number for a canonical number."""
@@ -207,12 +246,11 @@ def float_range(term: Linear, operator: str, wanted: float) -> FloatRange | None
     """The canonical floats whose result compares to `wanted` by `=`, `<`, `<=`, `>` or `>=`; None
     if there are none.
 
-    >>> from rapport.core.terms import Arithmetic
-    >>> fahrenheit = Linear((), (Arithmetic(9.0, 160.0, 5.0),))
-    >>> span_of(fahrenheit, ">", 86)
-    Span(low=30.000000000000004, high=None)
-    >>> span_of(fahrenheit, "=", 86)
-    Span(low=30.0, high=30.0)
+    >>> fahrenheit = Linear((), (Affine(9.0, 160.0, 5.0),))
+    >>> float_range(fahrenheit, ">", 86)
+    FloatRange(low=30.000000000000004, high=None)
+    >>> float_range(fahrenheit, "=", 86)
+    FloatRange(low=30.0, high=30.0)
     """
     if operator == "=":
         low, high = float_range(term, ">=", wanted), float_range(term, "<=", wanted)
@@ -229,7 +267,7 @@ def float_range(term: Linear, operator: str, wanted: float) -> FloatRange | None
 
     if rises:
         first = first_float(holds)
-        return None if first is None else FloatRange(_open(first, -_LARGEST), None)
+        return None if first is None else FloatRange(None if first == -_LARGEST else first, None)
     last = first_float(lambda number: not holds(number))
     if last is None:
         return FloatRange(None, None)
@@ -239,10 +277,6 @@ def float_range(term: Linear, operator: str, wanted: float) -> FloatRange | None
 def _intersection(low: float | None, high: float | None) -> FloatRange | None:
     is_empty = low is not None and high is not None and low > high
     return None if is_empty else FloatRange(low, high)
-
-
-def _open(number: float, end: float) -> float | None:
-    return None if number == end else number
 
 
 def first_float(holds: Callable[[float], bool]) -> float | None:

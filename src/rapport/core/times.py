@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, nearest_names
+from rapport.core.errors import InvalidInput, did_you_mean
 
 _UNITS_MS = {
     "ms": 1,
@@ -40,6 +40,7 @@ _UNITS_MS = {
     "days": 86_400_000,
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*\Z")
 _END_OF_DAY = re.compile(r"(.{7,10}[T ])24((?::?00(?::?00(?:[.,]0+)?)?)?(?:Z|[+-][0-9:]+)?)")
 _INTEGER = re.compile(r"-?\d{1,19}\Z")
@@ -176,15 +177,10 @@ def format_time(time_ms: int) -> str:
     >>> format_time(1005061)
     '1970-01-01T00:16:45.061Z'
     """
-    if not -62_135_596_800_000 <= time_ms <= LATEST_MS:
+    if not EARLIEST_MS <= time_ms <= LATEST_MS:
         return str(time_ms)
-    seconds, milliseconds = divmod(time_ms, 1_000)
-    # Arithmetic on a fixed date, not fromtimestamp: the latter depends on the platform before 1970.
-    days, rest = divmod(seconds, 86_400)
-    date = datetime.fromordinal(719_163 + days)
-    hour, minute, second = rest // 3_600, rest // 60 % 60, rest % 60
-    day = f"{date.year:04}-{date.month:02}-{date.day:02}"
-    return f"{day}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
+    moment = _NAIVE_EPOCH + timedelta(milliseconds=time_ms)
+    return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
 def _in_range(time_ms: int) -> int:
@@ -380,11 +376,10 @@ def zone_named(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-        nearest = nearest_names(name, available_timezones())
         raise InvalidInput(
             f"there is no time zone named {name[:40]!r}",
             code="time.unknown_zone",
-            hint=f"did you mean {nearest[0]!r}?" if nearest else "such as Europe/Berlin or UTC",
+            hint=did_you_mean(name, available_timezones(), "such as Europe/Berlin or UTC"),
         ) from None
 
 

@@ -125,7 +125,7 @@ class TomlFile:
         table. The tables of a `[[list]]` are `("list", "[0]")` and so on.
         """
         best, best_length = (0, 0), -1
-        for line, column, found in self._keys():
+        for line, column, found in self.key_positions():
             length = len(found)
             if found == path[:length] and length > best_length:
                 best, best_length = (line, column), length
@@ -153,7 +153,10 @@ class TomlFile:
             excerpt=excerpt_with_caret(self.text, line, column),
         )
 
-    def _keys(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    def key_positions(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+        """Line, column and path of each header and key; within a `[[list]]` with and without the
+        entry's number.
+        """
         table: tuple[str, ...] = ()
         entry: tuple[str, ...] = ()
         counts = Counter[tuple[str, ...]]()
@@ -163,15 +166,17 @@ class TomlFile:
             if quote or depth:
                 quote, depth = _left_open(line, quote, depth)
             elif header := _HEADER.match(line):
-                table, entry = _parts(header[1]), ()
+                table = _parts(header[1])
+                entry = _numbered(table, counts)
                 yield number, column, table
                 if line.lstrip().startswith("[["):
-                    entry = (*table, f"[{counts[table]}]")
-                    counts[table] += 1
+                    counts[entry] += 1
+                    entry = (*entry, f"[{counts[entry] - 1}]")
+                if entry != table:
                     yield number, column, entry
             elif key := _KEY.match(line):
                 yield number, column, table + _parts(key[1])
-                if entry:
+                if entry != table:
                     yield number, column, entry + _parts(key[1])
                 quote, depth = _left_open(line[key.end() :], "", 0)
 
@@ -209,6 +214,14 @@ def _parts(dotted: str) -> tuple[str, ...]:
         next(part for part in found if part) if any(found) else ""
         for found in _PART.findall(dotted)
     )
+
+
+def _numbered(parts: tuple[str, ...], counts: Counter[tuple[str, ...]]) -> tuple[str, ...]:
+    """`list.table` in the second entry of `[[list]]` is `("list", "[1]", "table")`."""
+    path: tuple[str, ...] = ()
+    for part in parts:
+        path = (*path, f"[{counts[path] - 1}]", part) if counts[path] else (*path, part)
+    return path
 
 
 def _left_open(line: str, quote: str, depth: int) -> tuple[str, int]:

@@ -453,7 +453,6 @@ class LakeIds:
 
 
 def _looked_up(part: _Part, id: str) -> list[int]:
-    """The positions of an id in a part."""
     # An id may occur in several consecutive row groups.
     wanted = range(bisect_left(part.greatest, id), bisect_right(part.least, id))
     if not wanted:

@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 
 from rapport.core.errors import Conflict, Corrupt, InvalidInput
 from rapport.core.event import Gap
-from rapport.lake.bronze import PARTITION_BY, SCHEMA, WRITER, bronze_rows, write_gaps
+from rapport.lake.bronze import WRITER, bronze_rows, ensure_bronze, write_gaps
 from rapport.lake.places import BRONZE, GOLD, SILVER, Lake
-from rapport.lake.table import Table
 
 FORMER = "former"
 _MANIFEST = "manifest.json"
@@ -83,13 +82,7 @@ def convert_lake(place: Lake | Path | str) -> ConversionResult:
 
 
 def _convert_channel(lake: Lake, channel: str, progress: _Progress) -> int:
-    table = Table.ensure(
-        lake.table_uri(BRONZE, channel),
-        SCHEMA,
-        partition_by=PARTITION_BY,
-        description=f"what channel {channel} received",
-        options=lake.options,
-    )
+    table = ensure_bronze(lake, channel)
     if progress.gaps:
         write_gaps(lake, channel, progress.exported, progress.gaps)
     done, rows = table.progress(WRITER) or 0, 0
@@ -171,11 +164,7 @@ def _move_former(root: Path) -> None:
     moved = [
         *(root / BRONZE).glob("channel=*"),
         *(root / SILVER).glob("stream=*"),
-        *(
-            path
-            for name in ("quarantined", "_manifest.json", "_waiting.json", "_ids")
-            for path in [root / SILVER / name]
-        ),
+        *(root / SILVER / name for name in _OF_SILVER),
         *(root / GOLD).glob("grid=*"),
         *(root / GOLD).glob("*.parquet"),
         root / GOLD / "detected",

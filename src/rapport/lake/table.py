@@ -185,11 +185,6 @@ class Table:
         with _faults(self.uri):
             return self.dataset().to_table(list(columns) if columns else None, filter=where)
 
-    def history(self) -> list[dict[str, Any]]:
-        """The commits that the log still has, newest first."""
-        with _faults(self.uri):
-            return list(self._delta.history())
-
     # --- writing ---
 
     def commit(
@@ -199,39 +194,18 @@ class Table:
         removed: Sequence[TableFile] = (),
         progress: Mapping[str, int] | None = None,
         after: Mapping[str, int] | None = None,
-        data_change: bool = True,
     ) -> int:
         """Makes files part of the table, and takes others out of it, in one step; returns the
         version. `after` is the progress that the new rows continue (0: none). Raises Conflict when
         a writer's progress is another one, when another process has committed the progress of the
         same writer since this table was opened or refreshed, or anything if files are removed.
         """
-        library, now_ms = _library(), time.time_ns() // 1_000_000
         # The protocol refuses what was committed after this snapshot, not what the snapshot itself
         # has: each commit moves the snapshot, perhaps past the commit of another process.
         for writer, position in (after or {}).items():
             if (self.progress(writer) or 0) != position:
                 raise self._concurrent_writer(f"{writer} is at {self.progress(writer)}")
-        actions: list[Any] = [
-            library.transaction.AddAction(
-                file.path, file.size, file.partition, now_ms, data_change, file.statistics
-            )
-            for file in new
-        ]
-        actions += [
-            library.transaction.RemoveAction(
-                file.path, data_change, now_ms, file.size, _partition_texts(file.partition)
-            )
-            for file in removed
-        ]
-        properties = library.CommitProperties(
-            max_commit_retries=_ONCE if removed else None,
-            app_transactions=[
-                library.Transaction(writer, position, now_ms)
-                for writer, position in (progress or {}).items()
-            ],
-        )
-        return self._write(actions, "append", self._delta.schema(), properties)
+        return self._write(new, "append", self._delta.schema(), progress or {}, removed=removed)
 
     def rewrite(
         self,
@@ -244,31 +218,46 @@ class Table:
         """Replaces all files and the schema in one step, for values that change with their unit;
         `notes` are in the commit. Returns the version; raises Conflict like `commit`.
         """
-        library, now_ms = _library(), time.time_ns() // 1_000_000
-        actions = [
+        wanted = _library().Schema.from_arrow(schema)
+        return self._write(new, "overwrite", wanted, progress, notes=notes)
+
+    def _write(
+        self,
+        new: Sequence[NewFile],
+        mode: str,
+        schema: Any,
+        progress: Mapping[str, int],
+        *,
+        removed: Sequence[TableFile] = (),
+        notes: Mapping[str, str] | None = None,
+    ) -> int:
+        library, now_ms, before = _library(), time.time_ns() // 1_000_000, self.version
+        actions: list[Any] = [
             library.transaction.AddAction(
                 file.path, file.size, file.partition, now_ms, True, file.statistics
             )
             for file in new
         ]
+        actions += [
+            library.transaction.RemoveAction(
+                file.path, True, now_ms, file.size, _partition_texts(file.partition)
+            )
+            for file in removed
+        ]
         properties = library.CommitProperties(
-            max_commit_retries=_ONCE,
-            custom_metadata=dict(notes),
+            max_commit_retries=_ONCE if removed or mode == "overwrite" else None,
+            custom_metadata=dict(notes) if notes is not None else None,
             app_transactions=[
                 library.Transaction(writer, position, now_ms)
                 for writer, position in progress.items()
             ],
         )
-        return self._write(actions, "overwrite", library.Schema.from_arrow(schema), properties)
-
-    def _write(self, actions: list[Any], mode: str, schema: Any, properties: Any) -> int:
-        before = self.version
         try:
             with _faults(self.uri):
                 self._delta.create_write_transaction(
                     actions, mode, schema, self.partition_by, commit_properties=properties
                 )
-        except _library().exceptions.CommitFailedError as error:
+        except library.exceptions.CommitFailedError as error:
             raise self._concurrent_writer(str(error)) from None
         self.refresh()
         _sync_commits(self.uri, before + 1, self.version)
@@ -334,19 +323,6 @@ class Table:
                 self._delta.create_checkpoint()
                 self._delta.cleanup_metadata()
         return gone
-
-    def drop(self, **bounds: tuple[Any, Any]) -> int:
-        """Takes the files out of the table whose partitions lie within bounds; returns how many
-        rows they had. `vacuum` deletes them later.
-        """
-        files = [
-            file
-            for file in self.files(**bounds)
-            if all(file.partition.get(column) is not None for column in bounds)
-        ]
-        if files:
-            self.commit([], removed=files)
-        return sum(file.rows for file in files)
 
     def _evolve(self, schema: pa.Schema) -> None:
         has = self.schema

@@ -28,7 +28,7 @@ from rapport.mediation.declarations.files import (
     read_file,
     typed_tables,
 )
-from rapport.mediation.declarations.placed_values import FAULT_CODES, FileKind
+from rapport.mediation.declarations.placed_values import FAULT_CODES
 from rapport.mediation.declarations.typed_tables import is_typed_table
 from rapport.mediation.interpretations.model import (
     FieldsInterpretation,
@@ -41,25 +41,34 @@ _SECTION = "interpretations"
 
 
 def interpretations_from_site(
-    file: TomlFile, directory: Path, tables: TableColumns | None = None
-) -> tuple[dict[str, FieldsInterpretation], list[Problem]]:
-    """All sound interpretations by name, and every fault; a faulty one refuses only itself.
+    file: TomlFile,
+    directory: Path,
+    tables: TableColumns | None = None,
+    *,
+    known: Collection[str] | None = None,
+) -> tuple[dict[str, FieldsInterpretation], Declarations]:
+    """All sound interpretations in the fields form by name; those in the typed form, with every
+    fault of both. A faulty one refuses only itself.
+
+    The typed ones are as written; `complete_declarations` adds what follows from units.
 
     Args:
         file: The site file.
         directory: Of the site; the patterns in `[interpretations] files` stay inside it.
         tables: Tables of the site with their columns, to check names in look-ups; None leaves them
             unchecked.
+        known: Type names of the canonical model, see `read_declarations`.
     """
     found: dict[str, FieldsInterpretation] = {}
     problems: list[Problem] = []
+    files = [file]
     _collect(file, found, problems, tables)
     for path in _files(file.section(_SECTION), directory, problems):
         other, faults = _read(path, directory)
-        if _kind(path) == "toml":  # `typed_from_site` reports the others
-            problems.extend(faults)
+        problems.extend(faults)
         if other is None:
             continue
+        files.append(other)
         _collect(other, found, problems, tables)
         if "files" in other.section(_SECTION).values:
             problems.append(
@@ -67,28 +76,10 @@ def interpretations_from_site(
                     "files", "interpretation.unknown_key", "only site.toml names further files"
                 )
             )
-    return found, problems
-
-
-def typed_from_site(
-    file: TomlFile, directory: Path, *, known: Collection[str] | None = None
-) -> Declarations:
-    """All interpretations in the typed form, from the site file and the files it names.
-    `known`: type names of the canonical model, see `read_declarations`. The result is as
-    written; `complete_declarations` adds what follows from units.
-    """
-    problems: list[Problem] = []
-    files = [file]
-    for path in _files(file.section(_SECTION), directory, []):
-        other, faults = _read(path, directory)
-        if _kind(path) != "toml":  # `interpretations_from_site` reports TOML
-            problems.extend(faults)
-        if other is not None:
-            files.append(other)
-    tables = [typed_tables(each) for each in files]
-    problems += _declared_in_both_forms(files, tables)
-    found = collect_declarations(tables, known=known)
-    return msgspec.structs.replace(found, problems=(*problems, *found.problems))
+    typed = [typed_tables(each) for each in files]
+    problems += _declared_in_both_forms(files, typed)
+    declared = collect_declarations(typed, known=known)
+    return found, msgspec.structs.replace(declared, problems=(*problems, *declared.problems))
 
 
 def _collect(
@@ -129,20 +120,17 @@ def _collect(
 def _read(path: Path, directory: Path) -> tuple[TomlFile | None, tuple[Problem, ...]]:
     """Reads a file named by the site, in any form, with its faults."""
     name = str(path.relative_to(directory.resolve()))
+    kind = KINDS.get(path.suffix.lower(), "toml")
     try:
-        if _kind(path) == "toml":
+        if kind == "toml":
             return TomlFile.load(path, name=name), ()
-        read = read_file(name, path.read_bytes(), _kind(path))
+        read = read_file(name, path.read_bytes(), kind)
     except SiteError as error:
         return None, error.problems
     except OSError as error:
         message = f"cannot read {name}: {error.strerror}"
         return None, (Problem(file=name, code="site.unreadable", message=message),)
     return read.file, read.problems
-
-
-def _kind(path: Path) -> FileKind:
-    return KINDS.get(path.suffix.lower(), "toml")
 
 
 def _declared_in_both_forms(

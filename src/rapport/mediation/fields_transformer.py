@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -38,6 +38,7 @@ from rapport.mediation.interpretations.model import (
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.rejections import RejectedValue, Rejection, kind_of_value, reason_of
+from rapport.mediation.site_functions import WorkerConversions
 from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import DecimalMark, looks_like_number, parse_number
@@ -200,15 +201,6 @@ def _cut(value: str) -> str:
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class ConversionCaller(Protocol):
-    """Runs plug-in conversions."""
-
-    def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns one result per name in `rule.give`; blocks up to the deadline; raises
-        Rejected.
-        """
-
-
 class FieldsTransformer:
     """One generated function for one interpretation and source. `apply` and `apply_many` never
     raise: faults become rejections. They block only if `may_block`, which means plug-in
@@ -233,7 +225,7 @@ class FieldsTransformer:
         binding: SourceBinding,
         *,
         lookups: SiteTables | None = None,
-        conversions: ConversionCaller | None = None,
+        conversions: WorkerConversions | None = None,
     ) -> FieldsTransformer:
         """Checks, generates, compiles; None: the canonical interpretation. Raises
         InterpretationError.
@@ -306,7 +298,7 @@ _SHARED: Mapping[str, Any] = {
 
 
 def _names(
-    resolved: ResolvedFields, lookups: SiteTables, conversions: ConversionCaller | None
+    resolved: ResolvedFields, lookups: SiteTables, conversions: WorkerConversions | None
 ) -> dict[str, Any]:
     """The only names the generated function may use."""
     names = dict(_SHARED)
@@ -327,7 +319,7 @@ def _names(
 
 
 def _caller(
-    rule: ConversionRule, conversions: ConversionCaller | None
+    rule: ConversionRule, conversions: WorkerConversions | None
 ) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     def convert(values: tuple[Any, ...]) -> tuple[Any, ...]:
         if conversions is None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping as Dict
 
 import msgspec
 
-from rapport.core.errors import Problem, nearest_names
+from rapport.core.errors import Problem, did_you_mean
 from rapport.mediation.conversion.conversions import Conversion, Identity
 from rapport.mediation.interpretations.model import (
     CreateAttribute,
@@ -119,8 +119,7 @@ class ShapeChecker:
         taken = [self._take(there, source, needed=True) for source in sources]
         conversion = self._scope.conversions.get(name)
         if conversion is None:
-            nearest = nearest_names(name, self._scope.conversions, 1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else ""
+            hint = did_you_mean(name, self._scope.conversions)
             self._fault(f"there is no conversion {name!r}", hint)
             return None
         found = tuple(attribute.type for attribute in taken if attribute is not None)
@@ -151,11 +150,7 @@ class ShapeChecker:
     ) -> Attribute | None:
         found = there.pop(name, None)
         if found is None:
-            nearest = nearest_names(name, there, 1)
-            self._fault(
-                f"there is no attribute {name!r} here",
-                f"did you mean {nearest[0]!r}?" if nearest else "",
-            )
+            self._fault(f"there is no attribute {name!r} here", did_you_mean(name, there))
         elif needed and found.optional:
             self._fault(f"{name!r} may be missing", "only required attributes can be converted")
         return found

@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.core.errors import Corrupt
 from rapport.core.event import content_id
-from rapport.mediation.conversion.conversions import Chain, Conversion, Stateful
+from rapport.mediation.conversion.conversions import Conversion, Stateful, plain_steps
 from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents
 from rapport.mediation.conversion.lookups import ContextLookup
 from rapport.mediation.conversion.notations import whole_number
@@ -318,36 +318,32 @@ MOST_RATES = 1_000
 
 def feed_types(conversion: Conversion) -> Iterator[tuple[str, Conversion]]:
     """The event types that a conversion, or a step of its chain, learns from."""
-    how = conversion.how
-    if isinstance(how, Chain):
-        for step in how.steps:
-            yield from feed_types(step)
-    elif isinstance(how, Stateful) and how.feed:
-        yield how.feed, conversion
-    elif isinstance(how, (ToAbsolute, ToRelative)) and isinstance(how.origin, MovingOrigin):
-        yield how.origin.feed, conversion
-    elif isinstance(how, ChangeCurrency) and isinstance(how.rates, RateEvents):
-        yield how.rates.feed, conversion
+    for step in plain_steps(conversion):
+        how = step.how
+        if isinstance(how, Stateful) and how.feed:
+            yield how.feed, step
+        elif isinstance(how, (ToAbsolute, ToRelative)) and isinstance(how.origin, MovingOrigin):
+            yield how.origin.feed, step
+        elif isinstance(how, ChangeCurrency) and isinstance(how.rates, RateEvents):
+            yield how.rates.feed, step
 
 
 def remembers(conversion: Conversion) -> bool:
     """Whether its result depends on earlier events, so that events must be processed in order."""
-    how = conversion.how
-    if isinstance(how, Chain):
-        return any(remembers(step) for step in how.steps)
-    return isinstance(how, Stateful) or any(feed_types(conversion))
+    is_stateful = any(isinstance(step.how, Stateful) for step in plain_steps(conversion))
+    return is_stateful or any(feed_types(conversion))
 
 
 def depends_on_present(conversion: Conversion) -> bool:
     """Whether its result depends on the time of the call and cannot be reproduced later.
     Exchange rates are stored with their times and can.
     """
-    how = conversion.how
-    if isinstance(how, Chain):
-        return any(depends_on_present(step) for step in how.steps)
-    if isinstance(how, (ToAbsolute, ToRelative)):
-        return isinstance(how.origin, MovingOrigin)
-    return isinstance(how, (Stateful, ContextLookup))
+    return any(
+        isinstance(how.origin, MovingOrigin)
+        if isinstance(how, (ToAbsolute, ToRelative))
+        else isinstance(how, (Stateful, ContextLookup))
+        for how in (step.how for step in plain_steps(conversion))
+    )
 
 
 def next_state(

@@ -19,7 +19,7 @@ from rapport.core.release import HISTORY
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.concepts import Concepts, canonical_value
-from rapport.mediation.conversion.conversions import Chain, Conversion
+from rapport.mediation.conversion.conversions import Conversion, plain_steps
 from rapport.mediation.conversion.lookups import ContextLookup
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.memory import MEMORY_TABLE, feed_types
@@ -281,5 +281,4 @@ def _present_records(records: RecordStore) -> Iterator[bytes]:
 def _asks(conversion: Conversion, concepts: Concepts) -> bool:
     if any(name in concepts for name, _ in feed_types(conversion)):
         return True
-    steps = conversion.how.steps if isinstance(conversion.how, Chain) else (conversion,)
-    return any(isinstance(step.how, ContextLookup) for step in steps)
+    return any(isinstance(step.how, ContextLookup) for step in plain_steps(conversion))

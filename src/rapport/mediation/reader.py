@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.core.errors import InterpretationError, InvalidInput, UnknownName, nearest_names
+from rapport.core.errors import InterpretationError, InvalidInput, UnknownName, did_you_mean
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, RELEASE_HEADERS, without_release_headers
 from rapport.core.signature import SIGNATURE_HEADERS, without_raw_signature
@@ -74,15 +74,14 @@ class RejectingTransformer:
     """Rejects everything for one reason."""
 
     may_block = depends_on_present = False
-    into, local_zone = EVENTS, ""
+    into, local_zone, stamp = EVENTS, "", ""
 
-    def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:
-        self.code, self.message, self.hint, self.stamp = code, message[:500], hint[:500], stamp
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        self.code, self.message, self.hint = code, message[:500], hint[:500]
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         return [], [
-            Rejection(self.code, self.message, self.hint, one.event, one.position, self.stamp)
-            for one in events
+            Rejection(self.code, self.message, self.hint, one.event, one.position) for one in events
         ]
 
 
@@ -164,7 +163,9 @@ class Lane:
             return 0
         async with self._turn:
             chosen, self._is_midway = self._choose(), True
-            readings, rejections = await self._apply_all(chosen, self._without_remembered(batch))
+            # Readings of events in the memory were stored before it was saved.
+            new = [one for one in batch if one.position > self.memory.position]
+            readings, rejections = await self._apply_all(chosen, new)
             readings, implausible = split_plausible(
                 self._resolve_repeated_hours(chosen, readings), batch, chosen.stamp
             )
@@ -213,10 +214,6 @@ class Lane:
         if self._hours is None or self._hours[0] != chosen.local_zone:
             self._hours = (chosen.local_zone, RepeatedHours(chosen.local_zone))
         return self._hours[1].settle(readings)
-
-    def _without_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
-        """Skips events in the memory, whose readings were stored before it was saved."""
-        return [one for one in batch if one.position > self.memory.position]
 
     async def _remember(self, position: int) -> None:
         saving = self.memory.save(position) if self._records is not None else None
@@ -309,14 +306,12 @@ class Lane:
             self.counts.rejected[rejection.code] = self.counts.rejected.get(rejection.code, 0) + 1
 
 
-def rejecting_transformer(
-    error: InterpretationError | InvalidInput, stamp: str = ""
-) -> RejectingTransformer:
+def rejecting_transformer(error: InterpretationError | InvalidInput) -> RejectingTransformer:
     """The replacement for an interpretation that is unknown or does not fit its source."""
     problems = error.problems_found()
-    _log.warning("interpretation refused", reason=error.message, interpretation=stamp)
+    _log.warning("interpretation refused", reason=error.message)
     hint = error.hint or (problems[0].hint if problems else "")
-    return RejectingTransformer(error.code, error.message, hint, stamp)
+    return RejectingTransformer(error.code, error.message, hint)
 
 
 class TransformerInputs(NamedTuple):
@@ -572,7 +567,6 @@ class MediationReader:
         return self._build(source, deepcopy(self.lane(source).memory))
 
     def binding(self, source: str) -> SourceBinding | None:
-        """The binding of the source; None if there is none."""
         return self._bindings.get(source)
 
     @property
@@ -632,11 +626,10 @@ class MediationReader:
         return self._conversions[source]
 
     def _unbound(self, source: str) -> RejectingTransformer:
-        nearest = nearest_names(source, self._bindings, 1)
         return RejectingTransformer(
             "source.unbound",
             f"the site binds no source named {source!r}",
-            f"did you mean {nearest[0]!r}?" if nearest else "declare it: [sources.NAME]",
+            did_you_mean(source, self._bindings, "declare it: [sources.NAME]"),
         )
 
     async def _look_for_sources(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping as Dict
 
 import msgspec
 
-from rapport.core.errors import InterpretationError, Problem, nearest_names
+from rapport.core.errors import InterpretationError, Problem, did_you_mean
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.interpretations.model import (
     EXPLORE,
@@ -55,6 +55,11 @@ class BoundRule(msgspec.Struct, frozen=True):
     rule: Rule
     pattern: BoundPattern
     owner: str
+
+
+def decision_of(rule: BoundRule | None) -> str:
+    """The conversion at a path with this rule, or EXPLORE."""
+    return EXPLORE if rule is None else rule.rule.conversion
 
 
 class Scope:
@@ -127,11 +132,10 @@ class Scope:
             return None
         conversion = self.conversions.get(rule.conversion)
         if conversion is None:
-            nearest = nearest_names(rule.conversion, self.conversions, 1)
             return Problem(
                 code="rule.unknown_conversion",
                 message=f"rule {rule}: there is no conversion {rule.conversion!r}",
-                hint=f"did you mean {nearest[0]!r}?" if nearest else "declare it",
+                hint=did_you_mean(rule.conversion, self.conversions, "declare it"),
             )
         if not conversion.is_single:
             return Problem(
@@ -159,16 +163,6 @@ def _declared_twice(owner: Interpretation, declared: Type) -> Problem:
 
 MAX_PATHS = 50_000
 """A type with more paths is refused: each path may become a line of code."""
-
-
-class TransformingPath(msgspec.Struct, frozen=True):
-    """The winning rule at a path (section 4.3.3)."""
-
-    path: TypePath
-    rule: BoundRule
-
-    def __str__(self) -> str:
-        return f"{shown_path(self.path)} by {self.rule.rule}"
 
 
 _Entry = tuple[int, BoundRule]
@@ -244,13 +238,15 @@ class RuleResolver:
                 found.append((laid, rule))
         return select_most_specific(found, path, self._types)[-1][1] if found else None
 
-    def transforming_paths_below(self, path: TypePath) -> Iterator[TransformingPath]:
-        """The transforming paths at and below a path, ignoring rules above it."""
+    def transforming_paths_below(self, path: TypePath) -> Iterator[tuple[TypePath, BoundRule]]:
+        """The transforming paths (section 4.3.3) at and below a path with the rules that win
+        there, ignoring rules above it.
+        """
         self._paths_left = MAX_PATHS
-        for each, _decision in self._walk(path, self._decision):
+        for each, _decision in self._walk(path, lambda path: decision_of(self.winner(path))):
             rule = self.winner(each)
             if rule is not None:
-                yield TransformingPath(each, rule)
+                yield each, rule
 
     def walk(self, name: str, decide: Callable[[TypePath], str]) -> Iterator[tuple[TypePath, str]]:
         """Yields every visited path with its decision: a conversion, which ends the
@@ -258,10 +254,6 @@ class RuleResolver:
         """
         self._paths_left = MAX_PATHS
         yield from self._walk((PathPosition("", (name,)),), decide)
-
-    def _decision(self, path: TypePath) -> str:
-        rule = self.winner(path)
-        return EXPLORE if rule is None else rule.rule.conversion
 
     def _walk(
         self, path: TypePath, decide: Callable[[TypePath], str]

@@ -24,7 +24,7 @@ from rapport.core.times import LOCAL_TIMES, LocalTimes
 from rapport.mediation.codegen.json_fast_path import JsonFastPath, convert_batch
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
 from rapport.mediation.concepts import KEY, TIME, reading_parts
-from rapport.mediation.conversion.conversions import Chain
+from rapport.mediation.conversion.conversions import plain_steps
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.conversion.notations import EPOCH_MILLISECONDS, EPOCH_SECONDS, ParseTime
 from rapport.mediation.fields_transformer import (
@@ -292,7 +292,7 @@ class TypedTransformer:
             names = (KEY, TIME, *self._binding.attributes)
             value = without_undeclared(value, self._scope.types, type_name, names)
         self.feed(type_name, value)
-        if type_name in self.feeds and not self._is_mapped(type_name):
+        if type_name in self.feeds and self._scope.mapping_of(type_name, "in") is None:
             return []
         transformer = self._transformer(type_name)
         self._surroundings.event_time_ms = _time_of(document, stored)
@@ -388,14 +388,10 @@ class TypedTransformer:
         """
         zones = set()
         for conversion in self._scope.conversions.values():
-            steps = conversion.how.steps if isinstance(conversion.how, Chain) else (conversion,)
-            for how in (step.how for step in steps):
+            for how in (step.how for step in plain_steps(conversion)):
                 if isinstance(how, ParseTime) and how.format not in _NOT_LOCAL and not how.fold:
                     zones.add(how.zone or self._binding.zone)
         return zones.pop() if len(zones) == 1 else ""
-
-    def _is_mapped(self, type_name: str) -> bool:
-        return self._scope.mapping_of(type_name, "in") is not None
 
     def _transformer(self, type_name: str) -> Transformer:
         found = self._transformers.get(type_name)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from graphlib import TopologicalSorter
 from typing import Literal
 
 import msgspec
 
-from rapport.core.errors import Problem, UnknownName, nearest_names
+from rapport.core.errors import Problem, UnknownName, did_you_mean
 
 TypeRef = str
 """`Name`, `[Name]`, `[[Name]]`, ..."""
@@ -410,17 +411,10 @@ def _containment(contains: Mapping[str, Sequence[str]]) -> Iterator[Problem]:
 
 
 def _too_deep(graph: Mapping[str, Sequence[str]], relation: str) -> Iterator[Problem]:
-    """Expects an acyclic graph; iterative."""
+    """Expects an acyclic graph."""
     depths: dict[str, int] = {}
-    for start in graph:
-        waiting = [(start, False)]
-        while waiting:
-            name, leaving = waiting.pop()
-            below = graph.get(name, ())
-            if leaving:
-                depths[name] = 1 + max((depths[each] for each in below), default=0)
-            elif name not in depths:
-                waiting += [(name, True), *((each, False) for each in below)]
+    for name in TopologicalSorter(graph).static_order():
+        depths[name] = 1 + max((depths[each] for each in graph.get(name, ())), default=0)
     deepest = max(depths, key=lambda name: depths[name], default="")
     if depths.get(deepest, 0) > DEEPEST:
         yield Problem(
@@ -450,8 +444,7 @@ def _cycles(graph: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
 
 
 def _unknown(name: TypeRef, place: str, known: Iterable[str]) -> Problem:
-    nearest = nearest_names(name, known, 1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else "declare it, or a list of it as [Name]"
+    hint = did_you_mean(name, known, "declare it, or a list of it as [Name]")
     return Problem(
         code="type.unknown", message=f"{place}: there is no type {name[:60]!r}", hint=hint
     )

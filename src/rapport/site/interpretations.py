@@ -21,7 +21,6 @@ from rapport.mediation.config import (
     ProblemsByName,
     interpretation_digest,
     interpretations_from_site,
-    typed_from_site,
 )
 from rapport.mediation.config import SiteInterpretations as FromFiles
 from rapport.mediation.conversion.conversion_checks import check_references
@@ -113,10 +112,9 @@ def interpretations_in_site(
     file: TomlFile, directory: Path, ontology: Ontology, tables: TableColumns | None = None
 ) -> SiteInterpretations:
     """Everything that can be read; a faulty interpretation refuses only itself."""
-    fields, problems = interpretations_from_site(file, directory, tables)
+    fields, declared = interpretations_from_site(file, directory, tables)
     concepts = concepts_of(ontology)
     root, _ = canonical_model(concepts)
-    declared = typed_from_site(file, directory)
     whole = complete_declarations(
         declared, merged_canonical_model(root, declared.interpretations.get(CANONICAL))
     )
@@ -132,7 +130,7 @@ def interpretations_in_site(
             tables=tables,
         ),
         declared=whole.declared,
-        problems=(*problems, *whole.problems),
+        problems=whole.problems,
     )
 
 

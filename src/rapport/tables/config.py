@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rapport.core.errors import Problem, nearest_names
+import msgspec
+
+from rapport.core.errors import Problem, did_you_mean
 from rapport.core.schema import AREAS, PARTS
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.files import is_file, is_inside
@@ -22,7 +24,6 @@ from rapport.tables.declaration import (
     DEFAULT_TIMEOUT_MS,
     AreaColumns,
     Concepts,
-    PairDeclaration,
     TableDeclaration,
 )
 from rapport.tables.rows import MOST_ROWS
@@ -163,10 +164,8 @@ def check_path(fields: Fields, key: str, path: str, directory: Path) -> None:
         message = f"{path!r} leads out of the site directory"
         fields.fault(key, "site.outside", message, hint="write an absolute path if that is meant")
     elif not is_file(target):
-        near = nearest_names(path, [found.name for found in directory.glob(f"*.{key}")], limit=1)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else "the path is relative to the site directory"
-        )
+        names = [found.name for found in directory.glob(f"*.{key}")]
+        hint = did_you_mean(path, names, "the path is relative to the site directory")
         fields.fault(key, "site.no_file", f"there is no file {path!r}", hint=hint)
 
 
@@ -209,8 +208,6 @@ def _given_texts(fields: Fields, key: str) -> tuple[str, ...]:
     return tuple(text for text in texts if isinstance(text, str))
 
 
-__all__ = ["Concepts", "PairDeclaration", "TableDeclaration", "tables_from_site"]
-
 _AREA_EXAMPLE = '{ circle = ["x", "y", "radius"] }'
 _KEYS = ("concept", "key", "columns", "decimal", "lifetime", "record_rows", *KEYS_OF_KINDS)
 
@@ -231,10 +228,7 @@ def tables_from_site(
                 whole.problem(key, "site.wrong_type", f"{key!r} must be a table", hint=hint)
             )
     for name, section in whole.sections():
-        before = len(problems)
-        declaration = _declaration(name, section, directory, concepts, problems)
-        faults = problems[before:]
-        if declaration is not None and all(fault.severity != "error" for fault in faults):
+        if declaration := _declaration(name, section, directory, concepts, problems):
             found.append(declaration)
     if LISTING_KEY in whole.values:
         found += _listed(whole, directory, concepts, problems)
@@ -263,21 +257,25 @@ def _listed(
     path = Fields(whole, problems).filled_text(LISTING_KEY, "", example='"datasources.xml"')
     if not path:
         return []
-    listed, faults = tables_in_listing(directory / path, path, directory, concepts)
+    listed, faults = tables_in_listing(directory / path, path, concepts)
     problems += faults
     found = []
     for table in listed:
+        section = Section(TomlFile(path, "", {}), ("tables", table.name), table.values)
+        declaration = _declaration(table.name, section, directory, concepts, problems)
         if table.name in whole.values:
             message = f"the table {table.name!r} is declared here and in {path}"
             problems.append(whole.problem(table.name, "tables.declared_twice", message))
-        else:
-            found.append(table)
+        elif declaration is not None:
+            found.append(msgspec.structs.replace(declaration, login=table.login))
     return found
 
 
 def _declaration(
     name: str, section: Section, directory: Path, concepts: Concepts, problems: list[Problem]
 ) -> TableDeclaration | None:
+    """None after an error."""
+    before = len(problems)
     fields = Fields(section, problems, known=_KEYS)
     kind = read_kind(fields, directory)
     if kind is None:
@@ -287,7 +285,7 @@ def _declaration(
     keys = fields.texts("key", (CONTEXT_KEY,) if of_context else None)
     given: dict[str, Any] = dict(kind)
     columns, areas = _columns(fields, section, concept, concepts)
-    return TableDeclaration(
+    declaration = TableDeclaration(
         name=name,
         concept=concept,
         key=keys[0] if keys else "",
@@ -301,6 +299,8 @@ def _declaration(
         record_rows=fields.number("record_rows", DEFAULT_RECORD_ROWS, low=0, high=MOST_ROWS),
         **given,
     )
+    is_faulty = any(fault.severity == "error" for fault in problems[before:])
+    return None if is_faulty else declaration
 
 
 def _columns(

@@ -77,7 +77,6 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind of source."""
         for kind in _KINDS:
             if getattr(self, kind):
                 return kind

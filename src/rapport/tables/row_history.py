@@ -308,17 +308,13 @@ def _rows_after(before: TableRows | None, pieces: Sequence[RowsPiece]) -> TableR
             return unknown
         start = before.rows
     try:
-        rows = apply_edits(start, _edits(pieces), first.count)
+        rows = apply_edits(start, (edit for piece in pieces for edit in piece.edits), first.count)
     except Corrupt:
         return unknown
     fits = all(len(row) == len(first.header) for row in rows)
     if not fits or rows_digest(first.header, rows) != first.digest:
         return unknown
     return TableRows(header=first.header, rows=rows, digest=first.digest, count=len(rows))
-
-
-def _edits(pieces: Iterable[RowsPiece]) -> Iterable[Edit]:
-    return (edit for piece in pieces for edit in piece.edits)
 
 
 def _rising(place: RowsPosition, before: RowsVersion | None) -> RowsPosition:

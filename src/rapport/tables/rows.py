@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rapport.core.errors import InvalidInput, Problem, SiteError, nearest_names
+from rapport.core.errors import InvalidInput, Problem, SiteError, did_you_mean
 from rapport.core.schema import AREAS, PARTS, AttributeType
 from rapport.tables.declaration import AreaForm
 from rapport.units.areas import Area, check_position, circle, parse_area, rectangle
@@ -124,8 +124,7 @@ def check_heading(file: RowFile, column: str) -> Problem | None:
     """The problem when a column is missing, with the nearest heading; otherwise None."""
     if column in file.header:
         return None
-    near = nearest_names(column, file.header, limit=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"columns are {', '.join(file.header[:8])}"
+    hint = did_you_mean(column, file.header, f"columns are {', '.join(file.header[:8])}")
     if len(file.header) == 1 and ";" in file.header[0]:
         hint = "the columns seem to be separated by ';'; separate them by ','"
     return Problem(
@@ -222,31 +221,21 @@ def numbers(
     file: RowFile, column: str, problems: list[Problem], *, decimal: str = "."
 ) -> npt.NDArray[np.float64]:
     """The numbers of a column, NaN where it is empty; adds faults to `problems`."""
-    values = []
-    faults = 0
-    for row, field in enumerate(file.column(column)):
-        number = _number(field, decimal)
-        if number is None:
-            number = math.nan
-            faults += 1
-            if faults <= MAX_FAULTS:
-                problems.append(_no_number(file, row, column, field, decimal))
-        values.append(number)
-    return np.array(values, np.float64)
+    fields = file.column(column)
+    values = [_number(field, decimal) for field in fields]
+    for row in [row for row, value in enumerate(values) if value is None][:MAX_FAULTS]:
+        hint = "leave it empty if it is unknown"
+        if decimal == "." and "," in fields[row]:
+            hint = 'use a decimal point, or add decimal = "," to the table'
+        message = f"{fields[row][:40]!r} is not a number"
+        problems.append(file.problem(row, column, "tables.bad_number", message, hint))
+    return np.array([math.nan if value is None else value for value in values], np.float64)
 
 
 def _objects(values: list[Any]) -> npt.NDArray[Any]:
     column = np.empty(len(values), object)
     column[:] = values
     return column
-
-
-def _no_number(file: RowFile, row: int, column: str, field: str, decimal: str) -> Problem:
-    hint = "leave it empty if it is unknown"
-    if decimal == "." and "," in field:
-        hint = 'use a decimal point, or add decimal = "," to the table'
-    message = f"{field[:40]!r} is not a number"
-    return file.problem(row, column, "tables.bad_number", message, hint)
 
 
 def _number(field: str, decimal: str) -> float | None:
@@ -284,17 +273,12 @@ def _parts_of_one(
 
 
 def _truths(file: RowFile, column: str, problems: list[Problem]) -> list[bool | None]:
-    values = []
-    faults = 0
-    for row, field in enumerate(file.column(column)):
-        if field.lower() not in _TRUTHS:
-            faults += 1
-            if faults <= MAX_FAULTS:
-                message = f"{field[:40]!r} is neither true nor false"
-                hint = "write true or false"
-                problems.append(file.problem(row, column, "tables.bad_boolean", message, hint))
-        values.append(_TRUTHS.get(field.lower()))
-    return values
+    fields = [field.lower() for field in file.column(column)]
+    for row in [row for row, field in enumerate(fields) if field not in _TRUTHS][:MAX_FAULTS]:
+        message = f"{file.column(column)[row][:40]!r} is neither true nor false"
+        hint = "write true or false"
+        problems.append(file.problem(row, column, "tables.bad_boolean", message, hint))
+    return [_TRUTHS.get(field) for field in fields]
 
 
 def _check_corners(

@@ -17,7 +17,7 @@ import re
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,8 @@ _STEPS_PER_LOOK = 1_000_000
 _MOST_LOOKS = 3_000
 """A query that needs more steps of SQLite's machine than the product, a minute or so, is ended."""
 _SECONDS = 60
+_ROWS_READ = MOST_ROWS + 1
+"""One more than are held, so that too many are noticed and not read."""
 _POSTGRES = re.compile(
     r"\s*(postgres(ql)?://"
     r"|(host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options)\s*=)",
@@ -208,7 +210,7 @@ def _from_sqlite(path: Path, query: str, name: str, *, shown: str) -> Rows:
     try:
         connection.set_progress_handler(lambda: int(next(looks, None) is None), _STEPS_PER_LOOK)
         cursor = connection.execute(query)
-        return _heading(cursor.description, name), _limited(cursor.fetchmany)
+        return _heading(cursor.description, name), cursor.fetchmany(_ROWS_READ)
     except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
         raise _query_failed(name, error) from None
     finally:
@@ -231,7 +233,7 @@ def _from_postgres(address: str, login: Mapping[str, str], query: str, name: str
             connection.cursor() as cursor,
         ):
             cursor.execute(query.encode())
-            return _heading(cursor.description, name), _limited(cursor.fetchmany)
+            return _heading(cursor.description, name), cursor.fetchmany(_ROWS_READ)
     except psycopg.Error as error:
         raise _query_failed(name, error) from None
 
@@ -260,11 +262,6 @@ def _heading(description: Sequence[Any] | None, name: str) -> list[str]:
     if description is None:
         raise unusable_table(name, "tables.bad_query", "the query gives no rows", "write a SELECT")
     return [str(column[0]) for column in description]
-
-
-def _limited(fetch: Callable[[int], list[Any]]) -> list[Sequence[Any]]:
-    """One more than are held, so that too many are noticed and not read."""
-    return list(fetch(MOST_ROWS + 1))
 
 
 def _sql_field(value: Any) -> str:
@@ -323,12 +320,9 @@ def _decoded(data: bytes, name: str) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        line = 0
-        shown = str(error)[:200]
         hint = "is it the right address? it must answer with JSON"
-        raise unusable_table(
-            name, "tables.bad_json", f"not JSON: {shown}", hint, line=line
-        ) from None
+        message = f"not JSON: {str(error)[:200]}"
+        raise unusable_table(name, "tables.bad_json", message, hint) from None
 
 
 def _list_at(document: Any, path: str, name: str) -> list[Any]:

@@ -84,20 +84,15 @@ class TableState:
         """Whether rows of a table may have the same key, as pairs do."""
         return any(declared.table == table for declared in self.functions.values())
 
+    def digests(self) -> dict[str, str]:
+        return {name: one.digest for name, one in self.loaded.items()}
 
-def prepare(held: TableState, read: Sequence[LoadedTable]) -> PreparedTables:
-    """The next state, with tables added or replaced: chooses the fewest tables, joins them and
-    collects pairs. Raises SiteError. Thread-safe: it only reads the present state.
-    """
-    revision, loaded = held.revision, {**held.loaded}
-    loaded |= {table.declared.name: table for table in read}
-    concepts = {table.declared.concept for table in read} & held.concepts.keys()
-    return PreparedTables(
-        revision=revision,
-        loaded=loaded,
-        instances={concept: _joined(concept, loaded, held) for concept in sorted(concepts)},
-        pairs=_pairs(held, loaded, {table.declared.name for table in read}),
-    )
+    def digests_by_concept(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for one in self.loaded.values():
+            if one.declared.concept:
+                found.setdefault(one.declared.concept, []).append(one.digest)
+        return found
 
 
 def _pairs(
@@ -121,19 +116,6 @@ def _joined(concept: str, loaded: Mapping[str, LoadedTable], held: TableState) -
     typed = [one.typed for one in loaded.values() if one.typed is not None]
     own = [table for table in typed if table.concept == concept]
     return join_fewest(concept, own, held.concepts[concept], frozenset(held.needed[concept]))
-
-
-def digest_of(held: TableState, name: str) -> str:
-    return held.loaded[name].digest if name in held.loaded else ""
-
-
-def digests_by_concept(held: TableState) -> dict[str, list[str]]:
-    """Digests of the tables of each concept."""
-    found: dict[str, list[str]] = {}
-    for one in held.loaded.values():
-        if one.declared.concept:
-            found.setdefault(one.declared.concept, []).append(one.digest)
-    return found
 
 
 BEGINNING_OF_TIME = -(2**62)
@@ -441,8 +423,19 @@ class Tables:
         return reload_table(former, file, held.concepts, repeating=repeating, tag=tag)
 
     def prepared(self, read: Sequence[LoadedTable]) -> PreparedTables:
-        """See `prepare`."""
-        return prepare(self._held, read)
+        """The next state, with tables added or replaced: chooses the fewest tables, joins them and
+        collects pairs. Raises SiteError. Thread-safe: it only reads the present state.
+        """
+        held = self._held
+        revision, loaded = held.revision, {**held.loaded}
+        loaded |= {table.declared.name: table for table in read}
+        concepts = {table.declared.concept for table in read} & held.concepts.keys()
+        return PreparedTables(
+            revision=revision,
+            loaded=loaded,
+            instances={concept: _joined(concept, loaded, held) for concept in sorted(concepts)},
+            pairs=_pairs(held, loaded, {table.declared.name for table in read}),
+        )
 
     def switch(self, prepared: PreparedTables, valid_from_ms: int) -> bool:
         """Puts a prepared state in force, in one step; False, and nothing done, when the tables
@@ -468,9 +461,8 @@ class Tables:
         earlier versions. Both objects share the state from now on.
         """
         old, new = self._held, other._held
-        names = old.loaded.keys() | new.loaded.keys()
-        tables = sorted(name for name in names if digest_of(old, name) != digest_of(new, name))
-        former, now = digests_by_concept(old), digests_by_concept(new)
+        tables = sorted({name for name, _ in old.digests().items() ^ new.digests().items()})
+        former, now = old.digests_by_concept(), new.digests_by_concept()
         concepts = sorted(c for c in new.concepts if former.get(c) != now.get(c))
         pairs = [name for name in new.pairs if new.pairs[name] != old.pairs.get(name)]
         gained = {concept: other._plain(concept, None) for concept in concepts}
@@ -501,8 +493,6 @@ class Tables:
 
 
 FIRST_PAUSE_MS = 1_000
-
-
 LONGEST_PAUSE_MS = 5 * 60_000
 
 

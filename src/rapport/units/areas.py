@@ -167,7 +167,9 @@ def parse_area(text: str, *, geographic: bool = False, decimal: str = ".") -> Ar
 @lru_cache(maxsize=_CACHED)
 def area_of(text: str, geographic: bool) -> Area:
     """The area of a canonical text; it is not checked again."""
-    name, body = _wkt_name(text)
+    found = _NAME.match(text)
+    assert found is not None
+    name, body = found[2], text[found.end() :]
     if name == "CIRCLE":
         x, y, radius = map(float, body.strip("() ").split())
         return _circle(x, y, radius, geographic=geographic)
@@ -224,12 +226,6 @@ def _shown(number: float) -> str:
 
 _NAME = re.compile(r"\s*(?:SRID\s*=\s*(\d+)\s*;)?\s*([A-Z]+)\s*(ZM|Z|M)?\s*", re.IGNORECASE)
 _WGS84 = "4326"
-
-
-def _wkt_name(text: str) -> tuple[str, str]:
-    found = _NAME.match(text)
-    assert found is not None
-    return found[2].upper(), text[found.end() :]
 
 
 def _of_wkt(text: str, *, geographic: bool) -> Area:
@@ -417,9 +413,13 @@ def _check_ring(ring: Ring, *, geographic: bool) -> None:
 def _check_simple(part: Polygon) -> None:
     """Refuses rings that meet themselves, rings that cross, and holes outside their outline."""
     ends = np.array([(*a, *b) for ring in part for a, b in pairwise((*ring, ring[0]))], np.float64)
-    owner = np.repeat(np.arange(len(part)), [len(ring) for ring in part])
+    sizes = [len(ring) for ring in part]
+    owner = np.repeat(np.arange(len(part)), sizes)
     follower = np.concatenate(
-        [first + np.roll(np.arange(len(ring)), -1) for first, ring in _with_starts(part)]
+        [
+            first + np.roll(np.arange(size), -1)
+            for first, size in zip(_starts(sizes), sizes, strict=True)
+        ]
     )
     for one, other in _near_pairs(ends):
         a, b = ends[one], ends[other]
@@ -467,11 +467,6 @@ def _is_within(inner: Area, outer: Area) -> bool:
     if (points < low).any() or (points > high).any():
         return False
     return bool(_in_polygons([outer], np.zeros(len(points), np.int64), points).all())
-
-
-def _with_starts(part: Polygon) -> list[tuple[int, Ring]]:
-    starts = np.cumsum([0, *(len(ring) for ring in part)]).tolist()
-    return list(zip(starts, part, strict=False))
 
 
 def _near_pairs(edges: Floats) -> list[tuple[Rows, Rows]]:
@@ -580,13 +575,13 @@ def contains(area: Area, point: Sequence[float], *, geographic: bool = False) ->
     for one in area.bands:
         band = int(_bands(y, one.low, one.height, one.bands))
         edges = area.edges[one.listed[one.first[band] : one.first[band + 1]]]
-        if _place(edges, (x, y)) != "outside":
+        if _is_in(edges, (x, y)):
             return True
     return False
 
 
-def _place(edges: Floats, point: Point) -> str:
-    """Inside, outside or on the outline of one polygon."""
+def _is_in(edges: Floats, point: Point) -> bool:
+    """Whether a point is inside or on the outline of one polygon."""
     x, y = point
     is_inside = False
     for edge in edges.tolist():
@@ -595,10 +590,10 @@ def _place(edges: Floats, point: Point) -> str:
             continue
         side = turn(edge, point)
         if side == 0 and min(ax, bx) <= x <= max(ax, bx):
-            return "outline"
+            return True
         if (ay > y) != (by > y) and (side > 0) == (by > ay):
             is_inside = not is_inside
-    return "inside" if is_inside else "outside"
+    return is_inside
 
 
 def contains_many(

@@ -8,16 +8,12 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm
-from typing import Literal, TypeVar
+from typing import Literal
 
-import msgspec
-import numpy as np
-import numpy.typing as npt
-
-from rapport.core.errors import InvalidInput, nearest_names
+from rapport.core.errors import InvalidInput, did_you_mean
+from rapport.core.terms import Affine as Affine
 from rapport.units.catalogue import BY_NAME, UNITS, Unit
 
-_Number = TypeVar("_Number", float, npt.NDArray[np.float64])
 _EXACT = 2**53
 """Integers up to here are exact as floats."""
 _NEEDS = {
@@ -33,49 +29,6 @@ _NEEDS = {
 """Conversions that need more than a factor, and what they need."""
 
 
-class Affine(msgspec.Struct, frozen=True):
-    """`target = (value * multiply + add) / divide`.
-
-    Three numbers instead of `scale, offset` keep small integers exact: 77 degF is 25 degC and not
-    25.000000000000004. If integers do not suffice (radians), `divide` is 1.
-    """
-
-    multiply: float
-    add: float
-    divide: float
-
-    @property
-    def scale(self) -> float:
-        return self.multiply / self.divide
-
-    @property
-    def offset(self) -> float:
-        """The offset in the target unit."""
-        return self.add / self.divide
-
-    @property
-    def is_identity(self) -> bool:
-        return (self.multiply, self.add, self.divide) == (1.0, 0.0, 1.0)
-
-    def apply(self, value: _Number) -> _Number:
-        """The value in the target unit; takes a float or a numpy array of floats."""
-        return (value * self.multiply + self.add) / self.divide
-
-    def expression(self, name: str) -> str:
-        """The same arithmetic as a Python expression on `name`, without neutral steps.
-
-        >>> converter("ft", "m").expression("x"), converter("degF", "degC").expression("t")
-        ('x * 0.3048', '(t * 5.0 + -160.0) / 9.0')
-        """
-        text = name if self.multiply == 1.0 else f"{name} * {self.multiply!r}"
-        if self.add != 0.0:
-            text = f"{text} + {self.add!r}"
-        if self.divide != 1.0:
-            text = f"({text})" if self.add != 0.0 else text
-            text = f"{text} / {self.divide!r}"
-        return text
-
-
 def unit_named(name: str) -> Unit:
     """The unit of a symbol or code; raises InvalidInput `unit.unknown` with the nearest name.
 
@@ -85,11 +38,10 @@ def unit_named(name: str) -> Unit:
     unit = BY_NAME.get(name)
     if unit is not None:
         return unit
-    nearest = nearest_names(name, BY_NAME)
     raise InvalidInput(
         f"there is no unit named {name[:40]!r}",
         code="unit.unknown",
-        hint=f"did you mean {nearest[0]!r}?" if nearest else "known: degC, m, ft, km/h, %, deg, 1",
+        hint=did_you_mean(name, BY_NAME, "known: degC, m, ft, km/h, %, deg, 1"),
     )
 
 

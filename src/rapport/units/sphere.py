@@ -49,7 +49,7 @@ def distance(first: Sequence[float], second: Sequence[float]) -> float:
     >>> round(distance((13.377704, 52.516266), (2.294481, 48.85837)))
     878445
     """
-    half = _haversine(first[0], first[1], second[0], second[1], _smaller)
+    half = _haversine(first[0], first[1], second[0], second[1], min)
     if not half <= 1.0:
         half = 1.0 if half > 1.0 else half
     return 2.0 * RADIUS_METRES * _arc(math.sqrt(half))
@@ -71,10 +71,6 @@ def _haversine(lon1: Any, lat1: Any, lon2: Any, lat2: Any, smaller: Callable[...
     across, along = _sine(smaller(half_lon, 180.0 - half_lon)), _sine(half_lat)
     # The cosine of a latitude is the sine of its distance from the pole.
     return along * along + _sine(90.0 - abs(lat1)) * _sine(90.0 - abs(lat2)) * (across * across)
-
-
-def _smaller(one: float, other: float) -> float:
-    return one if one <= other else other
 
 
 def _sine(degrees: Any) -> Any:

@@ -28,7 +28,6 @@ from rapport.core.codec import (
 )
 from rapport.core.errors import InvalidInput, KeyReused, NotAllowed, TooLarge
 from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, check_envelope, content_id
-from rapport.core.event_columns import parse_times_vectorized
 from rapport.core.times import parse_time
 from rapport.core.xml import check_xml
 from rapport.mediation.formats.objects import unpack
@@ -179,7 +178,7 @@ def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Se
         return [_read_binary(headers, body, now_ms)]
     kind = headers.get("content-type", "").split(";")[0].strip()
     if kind == BATCH_TYPE or body.lstrip()[:1] == b"[":
-        events = decode_cloudevents(body, received_ms=now_ms, read_times=parse_times_vectorized)
+        events = decode_cloudevents(body, received_ms=now_ms)
     else:
         events = decode_single(body, received_ms=now_ms)
     check_payloads(events)

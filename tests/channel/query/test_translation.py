@@ -35,7 +35,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.terms import (
     ABSENT,
     ANY,
-    Arithmetic,
+    Affine,
     Cases,
     Constant,
     Elements,
@@ -49,7 +49,7 @@ from rapport.core.terms import (
 )
 from support.judge.conditions import truth
 
-FAHRENHEIT = Linear(("data", "t"), (Arithmetic(9.0, 160.0, 5.0),))
+FAHRENHEIT = Linear(("data", "t"), (Affine(9.0, 160.0, 5.0),))
 MISSED = 0.10000000000000005
 """Three times no float."""
 STATES = Lookup(("data", "s"), (("an", "on"), ("aus", "off"), ("ein", "on")))
@@ -67,7 +67,7 @@ def members(**words: Any) -> Members:
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 factors = st.floats(1e-6, 1e6) | st.floats(-1e6, -1e-6) | st.sampled_from([1.0, -1.0, 9.0, 0.3048])
-steps = st.builds(Arithmetic, factors, st.floats(-1e9, 1e9) | st.just(0.0), factors)
+steps = st.builds(Affine, factors, st.floats(-1e9, 1e9) | st.just(0.0), factors)
 linears = st.lists(steps, min_size=1, max_size=3).map(lambda all: Linear(("data", "t"), tuple(all)))
 operators = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 
@@ -108,13 +108,13 @@ def test_large_whole_numbers_are_rounded_as_the_transformer_does(
 
 
 def test_a_negative_factor_turns_the_comparison() -> None:
-    depth = Linear(("data", "height"), (Arithmetic(-1.0, 0.0, 1.0),))
+    depth = Linear(("data", "height"), (Affine(-1.0, 0.0, 1.0),))
     found = translate(parse_condition("data.depth > 3"), members(depth=depth))
     assert print_condition(found) == "data.height <= -3.0000000000000004"
 
 
 def test_a_value_that_no_number_of_root_leads_to_is_never_met() -> None:
-    coarse = Linear(("data", "t"), (Arithmetic(3.0, 0.0, 1.0),))
+    coarse = Linear(("data", "t"), (Affine(3.0, 0.0, 1.0),))
     assert float_range(coarse, "=", MISSED) is None
     own, found = parse_condition(f"data.x = {MISSED}"), members(x=coarse)
     assert print_condition(translate(own, found)) == "data.t BETWEEN 1 AND 0"
@@ -191,7 +191,7 @@ def test_a_look_up_compared_with_another_field_is_not_sayable() -> None:
 def test_paths_lead_through_objects_lists_and_what_is_not_there() -> None:
     line = Members(
         ("data", "lines", ANY),
-        {"price": Linear(("data", "lines", ANY, "cost"), (Arithmetic(2.0, 0.0, 1.0),))},
+        {"price": Linear(("data", "lines", ANY, "cost"), (Affine(2.0, 0.0, 1.0),))},
         rest=True,
     )
     whole = Members(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.config import interpretations_from_site, typed_from_site
+from rapport.mediation.config import interpretations_from_site
 
 SITE = """
 [interpretations]
@@ -43,10 +43,8 @@ def site(tmp_path: Path) -> Path:
 
 def test_each_form_is_read_by_its_own_reader(site: Path) -> None:
     file = TomlFile.load(site / "site.toml")
-    found, problems = interpretations_from_site(file, site)
-    assert not problems
+    found, typed = interpretations_from_site(file, site)
     assert set(found) == {"badges", "cameras", "tags"}
-    typed = typed_from_site(file, site)
     assert not typed.problems
     assert set(typed.interpretations) == {"us", "us/a", "us/b", "us/d"}
     assert typed.interpretations["us/a"].parent == "us"
@@ -57,8 +55,7 @@ def test_each_fault_is_reported_once_with_its_file(site: Path) -> None:
     (site / "feeds/b.yaml").write_text("a: *b\n")
     (site / "feeds/d.xml").write_text("<context/>")
     file = TomlFile.load(site / "site.toml")
-    _, problems = interpretations_from_site(file, site)
-    results = [*problems, *typed_from_site(file, site).problems]
+    results = interpretations_from_site(file, site)[1].problems
     assert sorted((each.file, each.code) for each in results) == [
         ("feeds/a.toml", "site.bad_toml"),
         ("feeds/b.yaml", "yaml.alias"),
@@ -71,7 +68,7 @@ def test_a_name_in_both_forms_or_twice_is_a_fault(site: Path) -> None:
         "interpretations:\n  badges:\n    parent: us\n  us:\n    parent: root\n"
     )
     file = TomlFile.load(site / "site.toml")
-    problems = typed_from_site(file, site).problems
+    problems = interpretations_from_site(file, site)[1].problems
     assert [(each.code, each.file, each.line) for each in problems] == [
         ("interpretation.duplicate", "site.toml", 5),
         ("interpretation.duplicate", "feeds/b.yaml", 4),
@@ -84,6 +81,7 @@ def test_an_unknown_name_is_reported_when_the_canonical_model_is_known(site: Pat
         "interpretations:\n  us/b:\n    types: { B: { x: statoin } }\n"
     )
     file = TomlFile.load(site / "site.toml")
-    assert not typed_from_site(file, site).problems
-    (problem, *_) = typed_from_site(file, site, known=["station"]).problems
+    assert not interpretations_from_site(file, site)[1].problems
+    _, typed = interpretations_from_site(file, site, known=["station"])
+    (problem, *_) = typed.problems
     assert (problem.code, problem.hint) == ("type.unknown", "did you mean 'station'?")

@@ -12,7 +12,7 @@ import pytest
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.concepts import Concepts, canonical_model
-from rapport.mediation.config import interpretations_from_site, typed_from_site
+from rapport.mediation.config import interpretations_from_site
 from rapport.mediation.declarations.inference import complete_declarations
 from rapport.mediation.formats.catalogue import parse_format, read_values
 from rapport.mediation.guessing.concept_match import match_concept
@@ -121,16 +121,15 @@ class Site:
         ontology, problems = ontology_from_site(file)
         concepts = concepts_of(ontology)
         root, _ = canonical_model(concepts)
-        fields, more = interpretations_from_site(file, self.directory)
-        typed = complete_declarations(
-            typed_from_site(file, self.directory, known=[each.name for each in root.types]), root
+        fields, declared = interpretations_from_site(
+            file, self.directory, known=[each.name for each in root.types]
         )
+        typed = complete_declarations(declared, root)
         in_force, last = activate(
             fields, typed.interpretations.values(), concepts=concepts, formats=typed.formats
         )
         results = [
             *problems,
-            *more,
             *typed.problems,
             *(each for _name, faults in last for each in faults),
         ]

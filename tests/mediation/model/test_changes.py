@@ -27,7 +27,7 @@ from rapport.mediation.interpretations.type_changes import (
     apply_change,
     load_all,
 )
-from rapport.mediation.patterns import PathPosition
+from rapport.mediation.patterns import PathPosition, shown_path
 from rapport.mediation.types import Attribute, ComplexType
 
 T1 = ComplexType("T1", (Attribute("v", "number"), Attribute("w", "number")))
@@ -268,13 +268,13 @@ def _own_leaves(held: InterpretationRegistry, direction: Any) -> set[str]:
         "Other.t.two.v",
         "Other.t.two.w",
     ]
-    for each in (
+    for path, rule in (
         held.checked("child")
         .resolver(direction)
         .transforming_paths_below((PathPosition("", ("Other",)),))
     ):
-        text = str(each).partition(" by ")[0]
-        if each.rule.owner == "child":
+        text = shown_path(path)
+        if rule.owner == "child":
             found |= {leaf for leaf in leaves if f"{leaf}.".startswith(f"{text}.")}
     return found
 

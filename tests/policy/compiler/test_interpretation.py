@@ -18,7 +18,7 @@ from rapport.channel.query.tree import print_condition
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
-from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Lookup, Members, Opaque, Same
+from rapport.core.terms import ABSENT, Affine, Constant, Linear, Lookup, Members, Opaque, Same
 from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.compiler.interpretation import ConceptTerms, PolicyTerms, UntranslatableTerm
@@ -37,8 +37,8 @@ from support.judge.occurrences import Reading
 from support.judge.seeing import view_of
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
-FEET = Arithmetic(1250.0, 0.0, 381.0)
-FAHRENHEIT = Linear(("warmth",), (Arithmetic(9.0, 160.0, 5.0),))
+FEET = Affine(1250.0, 0.0, 381.0)
+FAHRENHEIT = Linear(("warmth",), (Affine(9.0, 160.0, 5.0),))
 STATES = Lookup(("status",), (("guest", "Gast"), ("employee", "Kraft"), ("boss", "Kraft")))
 PEOPLE: dict[str, AttributeType] = {"status": "text", "position": "point", "warmth": "number"}
 WARM = msgspec.structs.replace(ONTOLOGY, concepts={**ONTOLOGY.concepts, "person": PEOPLE})
@@ -226,7 +226,7 @@ HOT = msgspec.structs.replace(
         ),
     },
 )
-CHILL = Linear(("warmth",), (Arithmetic(-1.0, 0.0, 1.0),))
+CHILL = Linear(("warmth",), (Affine(-1.0, 0.0, 1.0),))
 HUMAN = OWN.concepts["human"]
 OWN_READINGS = msgspec.structs.replace(
     OWN,
@@ -239,7 +239,7 @@ OWN_READINGS = msgspec.structs.replace(
                 members={
                     **HUMAN.whole.members,
                     "chill": CHILL,
-                    "rough": Linear(("warmth",), (Arithmetic(1e-300, 0.0, 1e10),)),
+                    "rough": Linear(("warmth",), (Affine(1e-300, 0.0, 1e10),)),
                 },
             ),
         ),
@@ -342,7 +342,7 @@ def test_a_comparison_that_root_cannot_say_is_refused_with_place_and_hint(
 numbers = st.floats(-1e12, 1e12) | st.sampled_from([0.0, 30.0, 25.0, -17.5])
 factors = st.floats(1e-3, 1e3) | st.floats(-1e3, -1e-3) | st.sampled_from([1.0, 9.0, 0.3048])
 linears = st.lists(
-    st.builds(Arithmetic, factors, st.floats(-1e6, 1e6) | st.just(0.0), factors),
+    st.builds(Affine, factors, st.floats(-1e6, 1e6) | st.just(0.0), factors),
     min_size=1,
     max_size=2,
 ).map(lambda steps: Linear(("warmth",), tuple(steps)))

@@ -19,11 +19,10 @@ from rapport.mediation.codegen.runtime import GENERATED_NAMES, callable_of
 from rapport.mediation.codegen.transformer import CodeWriter
 from rapport.mediation.conversion.conversions import (
     Call,
-    Chain,
     Conversion,
     Formula,
-    Stateful,
     UnitChange,
+    plain_steps,
 )
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.interpretations.model import (
@@ -221,10 +220,8 @@ class CallTable:
 
 
 def _may_be_done_twice(conversion: Conversion) -> bool:
-    how = conversion.how
-    if isinstance(how, Chain):
-        return all(map(_may_be_done_twice, how.steps))
-    return not isinstance(how, (Call, Stateful)) and not remembers(conversion)
+    calls = any(isinstance(step.how, Call) for step in plain_steps(conversion))
+    return not calls and not remembers(conversion)
 
 
 _replace = msgspec.structs.replace

@@ -79,7 +79,7 @@ def split_functions(source: str) -> list[str]:
     """
     found: list[list[str]] = [[]]
     for line in source.splitlines(keepends=True):
-        if not line.startswith((" ", "\n")) and any(map(_defines, found[-1])):
+        if not line.startswith((" ", "\n")) and any(each.startswith("def ") for each in found[-1]):
             found.append([])
         found[-1].append(line)
     return ["".join(lines) for lines in found]
@@ -106,7 +106,9 @@ class CodeWriter:
 
     def _body(self, step: Step) -> list[str]:
         if isinstance(step, ObjectStep):
-            return self._several(step) if step.each else [*self.in_place(step), "return value"]
+            if step.each:
+                return [*_checked(step), *self._parts(step, "value"), *self._spread(step)]
+            return [*self.in_place(step), "return value"]
         if isinstance(step, VariantsStep):
             return self._variants(step)
         if isinstance(step, ConvertStep):
@@ -114,9 +116,6 @@ class CodeWriter:
         if isinstance(step, EachStep):
             return [*self._each(step, "value"), "return value"]
         return ["return value"]
-
-    def _several(self, step: ObjectStep) -> list[str]:
-        return [*_checked(step), *self._parts(step, "value"), *self._spread(step)]
 
     def in_place(self, step: ObjectStep) -> list[str]:
         """Lines that replace `value` by the object's result; for a step without `each`."""
@@ -296,7 +295,6 @@ class CodeWriter:
         return lines
 
     def name_of(self, conversion: Conversion) -> str:
-        """The name of the conversion in the text."""
         if conversion not in self._known:
             self._known[conversion] = f"convert_{len(self.conversions)}"
             self.conversions.append(conversion)
@@ -305,10 +303,6 @@ class CodeWriter:
 
 def _checked(step: ObjectStep) -> list[str]:
     return ["if value.__class__ is not dict:", f"    an_object(value, {step.path!r})"]
-
-
-def _defines(line: str) -> bool:
-    return line.startswith("def ")
 
 
 def _comment(text: str) -> str:

@@ -12,11 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from rapport.core.errors import (
-    InvalidInput,
-    Problem,
-    nearest_names,
-)
+from rapport.core.errors import InvalidInput, Problem, did_you_mean
 from rapport.core.times import zone_named
 from rapport.mediation.conversion.conversions import (
     Chain,
@@ -30,6 +26,7 @@ from rapport.mediation.conversion.conversions import (
     Stateful,
     UnitChange,
     ValueKind,
+    plain_steps,
 )
 from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents, RateTable
 from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
@@ -118,8 +115,7 @@ def bad(
 
 
 def suggestion(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    nearest = nearest_names(name, list(known), 1)
-    return f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(list(known)[:8])}"
+    return did_you_mean(name, known, f"there are {', '.join(list(known)[:8])}")
 
 
 def _places(
@@ -447,18 +443,10 @@ def check_references(
         dict.fromkeys(
             problem
             for conversion in conversions
-            for step in _steps(conversion)
+            for step in plain_steps(conversion)
             for problem in _check(step, tables, concepts)
         )
     )
-
-
-def _steps(conversion: Conversion) -> Iterator[Conversion]:
-    if isinstance(conversion.how, Chain):
-        for step in conversion.how.steps:
-            yield from _steps(step)
-    else:
-        yield conversion
 
 
 def _check(

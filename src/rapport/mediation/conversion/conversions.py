@@ -8,6 +8,8 @@ name site functions. An inverse lets one declaration serve both directions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from rapport.mediation.conversion.currencies import ChangeCurrency
@@ -197,16 +199,24 @@ def converts(name: str, argument: TypeRef, result: TypeRef, how: How) -> Convers
     return Conversion(name, (argument,), (result,), how)
 
 
+def plain_steps(conversion: Conversion) -> Iterator[Conversion]:
+    """The conversion itself, or the steps of its chain."""
+    if isinstance(conversion.how, Chain):
+        for step in conversion.how.steps:
+            yield from plain_steps(step)
+    else:
+        yield conversion
+
+
 def functions_of(conversion: Conversion) -> tuple[str, ...]:
     """The site functions it calls."""
-    how = conversion.how
-    if isinstance(how, Call):
-        return (how.function,)
-    if isinstance(how, Stateful):
-        return (how.function, *([how.update] if how.update else []))
-    if isinstance(how, Chain):
-        return tuple(name for step in how.steps for name in functions_of(step))
-    return ()
+    found: list[str] = []
+    for how in (step.how for step in plain_steps(conversion)):
+        if isinstance(how, (Call, Stateful)):
+            found.append(how.function)
+        if isinstance(how, Stateful) and how.update:
+            found.append(how.update)
+    return tuple(found)
 
 
 _replace = msgspec.structs.replace

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -114,12 +115,8 @@ def currency_calculation(
 
 def rate_at(course: RateHistory, time_ms: int | None) -> float | None:
     """The rate in force at the time, the newest without a time; None if there is none."""
-    place = len(course) if time_ms is None else bisect_right(course, time_ms, key=_began)
+    place = len(course) if time_ms is None else bisect_right(course, time_ms, key=itemgetter(0))
     return float(course[place - 1][1]) if place else None
-
-
-def _began(entry: Sequence[Any]) -> Any:
-    return entry[0]
 
 
 def _rate(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rapport.mediation.conversion.lookups import ConversionEnvironment, numbers_finder
+from rapport.mediation.conversion.lookups import ConversionEnvironment, NoTables, numbers_finder
 from rapport.mediation.rejections import (
     SHOWN,
     Calculation,
@@ -280,21 +280,13 @@ def _from_table(
     if origin.heading:
         columns.append((origin.heading, turn))
     tables = surroundings.tables
-    if tables is None:
-        return lambda key: _no_tables(origin.table)
-    find = numbers_finder(tables, origin.table, tuple(columns))
+    find = numbers_finder(tables or NoTables(), origin.table, tuple(columns))
 
     def from_table(key: str) -> OriginPosition:
         x, y, *heading = find(key)
         return x, y, heading[0] if heading else 0.0
 
     return from_table
-
-
-def _no_tables(table: str) -> OriginPosition:
-    raise RejectedValue(
-        "lookup.unknown", f"there is no table {table!r}", "declare it in the site file"
-    )
 
 
 def _present(conversion: Conversion, memory: ConversionMemory, key: str) -> OriginPosition:

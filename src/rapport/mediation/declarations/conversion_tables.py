@@ -17,13 +17,11 @@ from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
-    Cut,
     Enumeration,
     Formula,
     Gather,
     How,
     Identity,
-    Join,
     Lookup,
     Rename,
     Scatter,
@@ -147,19 +145,6 @@ def _rename(fields: Fields, key: str, _tables: ConversionTableReader) -> How | N
     return Rename(tuple((str(old), str(new)) for old, new in pairs))
 
 
-def _separated(kind: type[Join | Cut]) -> KindReader:
-    def read(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
-        value = fields.section.values[key]
-        if value is True:
-            return kind()
-        if not isinstance(value, dict):
-            return kind(fields.text(key, example='" "'))
-        table = fields.table(key, ("separator",), '{ separator = " " }')
-        return kind(table.text("separator", " ")) if table else None
-
-    return read
-
-
 def _attributes(kind: type[Gather | Scatter]) -> KindReader:
     def read(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
         return kind(fields.texts(key, example='["x", "y"]'))
@@ -204,7 +189,7 @@ def _chain(fields: Fields, key: str, tables: ConversionTableReader) -> How | Non
             steps.append(tables.named(fields, key, step))
         elif isinstance(step, dict):
             section = fields.section.section(key)
-            below = type(section)(section.file, (*section.path, str(number)), step)
+            below = type(section)(section.file, (*section.path, f"[{number}]"), step)
             steps.append(
                 tables.read(f"step {number + 1}", strict_fields(below, fields.problems, None))
             )
@@ -227,8 +212,6 @@ _READERS: Mapping[str, KindReader] = {
     "lookup": _listed,
     "enumeration": _listed,
     "rename": _rename,
-    "join": _separated(Join),
-    "cut": _separated(Cut),
     "gather": _attributes(Gather),
     "scatter": _attributes(Scatter),
     "call": _call,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from rapport.core.errors import InvalidInput, Problem, nearest_names
+from rapport.core.errors import InvalidInput, Problem, did_you_mean
 from rapport.core.times import zone_named
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
@@ -183,15 +183,10 @@ def _check_call(fields: Fields, call: str) -> None:
         return
     known = Plugins().names("conversions")
     if call not in known:
-        nearest = nearest_names(call, known, 1)
-        fields.fault(
-            "call",
-            "interpretation.unknown_conversion",
-            f"there is no conversion {call[:60]!r}",
-            hint=f"did you mean {nearest[0]!r}?"
-            if nearest
-            else "name a plug-in of the group rapport.conversions, or package.module:function",
-        )
+        message = f"there is no conversion {call[:60]!r}"
+        hint = "name a plug-in of the group rapport.conversions, or package.module:function"
+        hint = did_you_mean(call, known, hint)
+        fields.fault("call", "interpretation.unknown_conversion", message, hint=hint)
 
 
 def _check_table(
@@ -223,15 +218,10 @@ def _check(fields: Fields, key: str, attempt: Any) -> None:
 
 def _check_pattern(fields: Fields, pattern: str, zone: str) -> None:
     if "%" not in pattern:
-        nearest = nearest_names(pattern, _FORMATS, 1)
-        fields.fault(
-            "format",
-            "interpretation.bad_value",
-            f"there is no time format {pattern[:40]!r}",
-            hint=f"did you mean {nearest[0]!r}?"
-            if nearest
-            else f"known: {', '.join(_FORMATS)}, or a pattern such as %d/%m/%Y %H:%M:%S",
-        )
+        message = f"there is no time format {pattern[:40]!r}"
+        hint = f"known: {', '.join(_FORMATS)}, or a pattern such as %d/%m/%Y %H:%M:%S"
+        hint = did_you_mean(pattern, _FORMATS, hint)
+        fields.fault("format", "interpretation.bad_value", message, hint=hint)
         return
     moment, bare = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC), pattern.replace("%z", "")
     try:

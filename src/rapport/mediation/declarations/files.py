@@ -4,18 +4,17 @@
     collect_declarations([...])                  tables of several files that may share parents
     complete_declarations(declarations, root)    adds what units and signatures imply
 
-Nothing in a file is executed or fetched. TOML values come from the standard library, their
-locations from a scan of headers and keys.
+Nothing in a file is executed or fetched.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from rapport.core.errors import Problem, SiteError
+from rapport.core.json_objects import is_deeper
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.declarations.placed_values import (
@@ -24,9 +23,7 @@ from rapport.mediation.declarations.placed_values import (
     FileContent,
     FileKind,
     PlacedFile,
-    Positions,
     ValuePath,
-    is_too_deep,
     unreadable_file,
 )
 from rapport.mediation.declarations.python_classes import types_of_class
@@ -43,12 +40,6 @@ from rapport.mediation.declarations.xml_files import read_xml_file
 from rapport.mediation.declarations.yaml_files import read_yaml_file
 from rapport.mediation.interpretations.model import FormatChoice, Interpretation
 
-# The name ends with a non-space: otherwise matching a long run of spaces takes quadratic time.
-_HEADER = re.compile(r"\s*(\[\[?)\s*(\S(?:.*?\S)?)\s*\]\]?\s*(?:#.*)?$")
-_TOML_NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
-_TOML_KEY = re.compile(rf"\s*({_TOML_NAME}(?:\s*\.\s*{_TOML_NAME})*)\s*=")
-_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
-
 
 def read_toml_file(name: str, raw: bytes) -> FileContent:
     """Reads a TOML file, or returns the syntax problem with its location."""
@@ -64,44 +55,12 @@ def read_toml_file(name: str, raw: bytes) -> FileContent:
 
 
 def with_positions(file: TomlFile) -> PlacedFile:
-    """The same file with locations for entries of `[[lists]]`."""
-    return PlacedFile(file.name, file.text, file.values, _places(file.text))
-
-
-def _places(text: str) -> Positions:
+    """The same file with all its locations, found once."""
     places: dict[ValuePath, tuple[int, int]] = {}
-    counts: dict[ValuePath, int] = {}
-    table: ValuePath = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        column = len(line) - len(line.lstrip()) + 1
-        if header := _HEADER.match(line):
-            table = _indexed(_parts(header[2]), counts)
-            if header[1] == "[[":
-                counts[table] = counts.get(table, 0) + 1
-                places.setdefault(table, (number, column))
-                table = (*table, str(counts[table] - 1))
-            for length in range(len(table), 0, -1):  # a parent table may have no header
-                places.setdefault(table[:length], (number, column))
-        elif key := _TOML_KEY.match(line):
-            path = table
-            for part in _parts(key[1]):
-                path = (*path, part)
-                places.setdefault(path, (number, column))
-    return places
-
-
-def _indexed(parts: ValuePath, counts: dict[ValuePath, int]) -> ValuePath:
-    """`mappings.create` within the second of `[[mappings]]` is `mappings.1.create`."""
-    path: ValuePath = ()
-    for position, part in enumerate(parts):
-        path = (*path, part)
-        if path in counts and position < len(parts) - 1:
-            path = (*path, str(counts[path] - 1))
-    return path
-
-
-def _parts(dotted: str) -> ValuePath:
-    return tuple("".join(found) for found in _PART.findall(dotted))
+    for line, column, path in file.key_positions():
+        for length in range(1, len(path) + 1):  # a parent table may have no header
+            places.setdefault(path[:length], (line, column))
+    return PlacedFile(file.name, file.text, file.values, places)
 
 
 SECTION = "interpretations"
@@ -192,7 +151,7 @@ def collect_declarations(
         for name, section in file.items():
             if name in tables:
                 problems.append(_duplicate(name, section, tables[name]))
-            elif is_too_deep(section.values):
+            elif is_deeper(section.values, MAX_FILE_DEPTH):
                 message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
                 hint = "write it flatter"
                 problems.append(section.problem("", "interpretation.too_deep", message, hint=hint))

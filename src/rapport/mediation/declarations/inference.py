@@ -274,7 +274,6 @@ class _RuleSearch:
         self.problems: dict[str, Problem] = {}
 
     def infer_rules(self, mapping: TypeMapping) -> None:
-        """Infers what one mapping needs."""
         if not (self._types.is_complex(mapping.source) and self._types.is_complex(mapping.target)):
             return
         at = _Location(mapping, (PathPosition("", (mapping.source,)),), mapping.target)

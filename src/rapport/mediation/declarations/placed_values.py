@@ -1,7 +1,7 @@
 """The common form of TOML, YAML and XML declarations: plain values with locations. [ME-10]
 
 Every form becomes a `PlacedFile`, so that one set of readers (`Fields`) reads them all and locates
-every fault. A path consists of keys and, in lists, of indexes as text.
+every fault. A path consists of keys and, in lists, of indexes such as `[0]`.
 """
 
 from __future__ import annotations
@@ -77,21 +77,6 @@ def strict_fields(
     return Fields(section, problems, known=known, strict=True, codes=FAULT_CODES)
 
 
-def table_entries(
-    fields: Fields, key: str, known: Collection[str], example: str
-) -> tuple[Fields, ...]:
-    """The tables in the list at `key`, each with its location."""
-    value = fields.section.values.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        fields.wrong(key, "a list of tables", f"{key} = {example}")
-        return ()
-    section, path = fields.section, (*fields.section.path, key)
-    return tuple(
-        strict_fields(Section(section.file, (*path, str(number)), entry), fields.problems, known)
-        for number, entry in enumerate(value)
-    )
-
-
 def is_scalar(value: object) -> bool:
     """A text, number, boolean or null that JSON can represent."""
     if isinstance(value, float):
@@ -99,21 +84,6 @@ def is_scalar(value: object) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
         return -(2**63) <= value < 2**64
     return value is None or isinstance(value, (str, bool))
-
-
-def is_too_deep(value: object) -> bool:
-    """Whether the nesting exceeds `MAX_FILE_DEPTH`; iterative."""
-    level = [value]
-    for _ in range(MAX_FILE_DEPTH):
-        level = [
-            below
-            for each in level
-            if isinstance(each, (dict, list))
-            for below in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def excerpt_at(lines: Sequence[str], line: int, column: int) -> str:

@@ -20,7 +20,6 @@ from rapport.mediation.declarations.placed_values import (
     FAULT_CODES,
     is_scalar,
     strict_fields,
-    table_entries,
 )
 from rapport.mediation.declarations.type_tables import TypeNames, declared_names, read_types
 from rapport.mediation.interpretations.model import (
@@ -53,13 +52,13 @@ _SPLIT = '[{ take = "name", give = ["first", "last"], convert = "cut-names" }]'
 
 def read_mappings(fields: Fields, names: TypeNames) -> tuple[TypeMapping, ...]:
     """All of `mappings`; one in both directions becomes two."""
-    found = table_entries(fields, "mappings", _MAPPING_KEYS, _MAPPING)
+    found = fields.entries("mappings", _MAPPING_KEYS, _MAPPING)
     return tuple(mapping for each in found for mapping in _read_mapping(each, names))
 
 
 def read_rules(fields: Fields) -> tuple[Rule, ...]:
     """All of `rules`, with a syntax check of their patterns."""
-    found = table_entries(fields, "rules", ("match", "convert", "direction"), _RULE)
+    found = fields.entries("rules", ("match", "convert", "direction"), _RULE)
     return tuple(_read_rule(each) for each in found)
 
 
@@ -118,10 +117,10 @@ def _shape(fields: Fields, names: TypeNames) -> Iterator[ShapeStep]:
     renamed = fields.table("rename", None, '{ station = "key" }')
     for old in renamed.section.values if renamed else ():
         yield RenameAttribute(old, renamed.filled_text(old) if renamed else "")
-    for each in table_entries(fields, "merge", ("take", "give", "convert"), _MERGE):
+    for each in fields.entries("merge", ("take", "give", "convert"), _MERGE):
         sources = each.texts("take", example='["first", "last"]')
         yield MergeAttributes(sources, each.filled_text("give"), each.filled_text("convert"))
-    for each in table_entries(fields, "split", ("take", "give", "convert"), _SPLIT):
+    for each in fields.entries("split", ("take", "give", "convert"), _SPLIT):
         targets = each.texts("give", example='["first", "last"]')
         yield SplitAttribute(each.filled_text("take"), targets, each.filled_text("convert"))
     created = fields.table("create", None, '{ country = { type = "text", value = "US" } }')
@@ -293,7 +292,7 @@ def _places(section: Section) -> dict[str, SourceLocation]:
         for number, entry in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(entry, dict):
                 about = f"{key[:-1]} {entry.get(what[0])} {sign} {entry.get(what[1])}"
-                found[about] = (*section.path, key, str(number))
+                found[about] = (*section.path, key, f"[{number}]")
     file = section.file
     return {name: SourceLocation(file.name, *file.place_of(path)) for name, path in found.items()}
 
@@ -313,7 +312,7 @@ def _check_name(fields: Fields, name: str) -> None:
 def _class_types(fields: Fields, classes: TypesOfClass | None) -> tuple[Type, ...]:
     found: dict[str, Type] = {}
     for number, name in enumerate(fields.texts("classes", (), example='["package.Class"]')):
-        path = (*fields.section.path, "classes", str(number))
+        path = (*fields.section.path, "classes", f"[{number}]")
         placed = functools.partial(fields.section.file.problem, path)
         try:
             types = classes(name) if classes is not None else None

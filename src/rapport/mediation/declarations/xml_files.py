@@ -152,7 +152,8 @@ def read_xml_file(name: str, raw: bytes) -> FileContent:
     try:
         root = parse_xml(raw)
     except XmlError as error:
-        return FileContent(None, tuple(_in_file(each, name) for each in error.problems_found()))
+        (problem,) = error.problems_found()
+        return FileContent(None, (msgspec.structs.replace(problem, file=name),))
     reader = _XmlReader(name, raw, root)
     values = reader.read(root)
     file = PlacedFile(name, reader.text, values, reader.places)
@@ -218,7 +219,7 @@ class _XmlReader:
         self._check(part, ELEMENTS["types"])
         for node in self._children(part, "type"):
             if node.text.strip() and not node.attributes:
-                self.places[(*path, "classes", str(len(classes)))] = self._place(node)
+                self.places[(*path, "classes", f"[{len(classes)}]")] = self._place(node)
                 classes.append(node.text.strip())
                 continue
             name = node.attributes.get("name", "")
@@ -265,7 +266,7 @@ class _XmlReader:
         self._check(part, ELEMENTS[part.name])
         found: list[Any] = []
         for node in self._children(part, child):
-            below = (*path, str(len(found)))
+            below = (*path, f"[{len(found)}]")
             self.places[below] = self._place(node)
             entry = self._table(node, below)
             if child == "mapping":
@@ -363,7 +364,3 @@ def _typed(key: str, value: str) -> Any:
     if key == "direction":
         return DIRECTIONS.get(value, value)
     return {"true": True, "false": False}.get(value, value) if key == "optional" else value
-
-
-def _in_file(problem: Problem, name: str) -> Problem:
-    return msgspec.structs.replace(problem, file=name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from rapport.mediation.declarations.placed_values import (
@@ -44,19 +43,6 @@ class _YamlError(Exception):
         self.code, self.message, self.hint = code, message, hint
 
 
-class _OpenContainer(msgspec.Struct):
-    """A mapping or list that is being filled."""
-
-    value: Any
-    path: ValuePath
-    key: str | None = None
-
-    def next_path(self) -> ValuePath:
-        """The path of the next value."""
-        inner = str(len(self.value)) if isinstance(self.value, list) else (self.key or "")
-        return (*self.path, inner)
-
-
 def read_yaml_file(name: str, raw: bytes) -> FileContent:
     """Reads the file, or returns the problem with its location."""
     try:
@@ -75,101 +61,97 @@ def read_yaml_file(name: str, raw: bytes) -> FileContent:
 
 
 class _YamlBuilder:
-    """Builds values from parser events, iteratively."""
+    """Builds values from parser events; the depth is bounded, so it descends by recursion."""
 
     def __init__(self, text: str) -> None:
         self._loader = yaml.SafeLoader(text)
-        self._open: list[_OpenContainer] = []
         self._places: dict[ValuePath, tuple[int, int]] = {}
         self._nodes = 0
-        self._documents = 0
-        self._root: Any = {}
 
     def build(self) -> tuple[dict[str, Any], dict[ValuePath, tuple[int, int]]]:
         """All values with their locations; raises _YamlError or yaml.YAMLError."""
         try:
-            while self._loader.check_event():
-                self._take(self._loader.get_event())
+            self._loader.get_event()  # the stream
+            values = self._document() if self._loader.check_event(yaml.DocumentStartEvent) else None
+            if self._loader.check_event(yaml.DocumentStartEvent):
+                mark = self._loader.get_event().start_mark
+                message, hint = "the file holds more than one document", "remove the line ---"
+                raise _YamlError(mark, "yaml.syntax", message, hint)
         finally:
             self._loader.dispose()
-        return (self._root if self._root is not None else {}), self._places
+        return (values if values is not None else {}), self._places
 
-    def _take(self, event: Any) -> None:
+    def _document(self) -> Any:
+        self._loader.get_event()
+        first = self._loader.peek_event()
+        is_list = isinstance(first, yaml.SequenceStartEvent) and first.tag in _HARMLESS_TAGS
+        values = None if is_list else self._value(())
+        if is_list or not (isinstance(values, dict) or values is None):
+            message, hint = "the file is no table of keys", "begin with interpretations:"
+            raise _YamlError(first.start_mark, "yaml.syntax", message, hint)
+        self._loader.get_event()
+        return values
+
+    def _value(self, path: ValuePath) -> Any:
+        event = self._next_event()
+        if event.tag not in _HARMLESS_TAGS:
+            message = f"the tag {str(event.tag)[:60]!r} is not read"
+            hint = "write plain values without !tags"
+            raise _YamlError(event.start_mark, "yaml.tag", message, hint)
+        if isinstance(event, yaml.ScalarEvent):
+            return _plain(event) if event.implicit[0] else event.value
+        if len(path) >= MAX_FILE_DEPTH:
+            message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
+            raise _YamlError(event.start_mark, "yaml.too_deep", message, "write it flatter")
+        found = (
+            self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._table(path)
+        )
+        self._loader.get_event()  # its end
+        return found
+
+    def _list(self, path: ValuePath) -> list[Any]:
+        found: list[Any] = []
+        while not self._is_next(yaml.SequenceEndEvent):
+            below = (*path, f"[{len(found)}]")
+            self._mark(below, self._loader.peek_event())
+            found.append(self._value(below))
+        return found
+
+    def _table(self, path: ValuePath) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not self._is_next(yaml.MappingEndEvent):
+            key = self._next_event()
+            if not isinstance(key, yaml.ScalarEvent):
+                message = "a key is a table or a list"
+                raise _YamlError(key.start_mark, "yaml.syntax", message, "keys are texts")
+            if key.value in found:
+                message = f"the key {key.value[:40]!r} occurs twice"
+                raise _YamlError(
+                    key.start_mark, "yaml.duplicate_key", message, "remove one of them"
+                )
+            below = (*path, key.value)
+            self._mark(below, key)
+            found[key.value] = self._value(below)
+        return found
+
+    def _next_event(self) -> Any:
+        """The event of a key or a value; aliases and too many of them are refused."""
+        event = self._loader.get_event()
+        self._nodes += 1
         if isinstance(event, yaml.AliasEvent):
             hint = "write the values again where they are needed"
             raise _YamlError(event.start_mark, "yaml.alias", "aliases (*name) are not read", hint)
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                message, hint = "the file holds more than one document", "remove the line ---"
-                raise _YamlError(event.start_mark, "yaml.syntax", message, hint)
-        elif isinstance(event, yaml.ScalarEvent):
-            self._scalar(event)
-        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            self._begin(event)
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            self._open.pop()
-
-    def _begin(self, event: Any) -> None:
-        value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-        if len(self._open) >= MAX_FILE_DEPTH:
-            message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
-            raise _YamlError(event.start_mark, "yaml.too_deep", message, "write it flatter")
-        path = self._open[-1].next_path() if self._open else ()
-        self._put(event, value)
-        self._open.append(_OpenContainer(value, path))
-
-    def _scalar(self, event: Any) -> None:
-        inside = self._open[-1] if self._open else None
-        if inside is not None and isinstance(inside.value, dict) and inside.key is None:
-            self._count(event)
-            self._begin_key(event, inside)
-            return
-        self._put(event, _plain(event) if event.implicit[0] else event.value)
-
-    def _begin_key(self, event: Any, inside: _OpenContainer) -> None:
-        if event.value in inside.value:
-            message = f"the key {event.value[:40]!r} occurs twice"
-            raise _YamlError(event.start_mark, "yaml.duplicate_key", message, "remove one of them")
-        inside.key = event.value
-        self._mark(inside.next_path(), event)
-
-    def _put(self, event: Any, value: Any) -> None:
-        self._count(event)
-        if event.tag not in _HARMLESS_TAGS:
-            message = f"the tag {str(event.tag)[:60]!r} is not read"
-            raise _YamlError(
-                event.start_mark, "yaml.tag", message, "write plain values without !tags"
-            )
-        if not self._open:
-            if not isinstance(value, dict) and value is not None:
-                message = "the file is no table of keys"
-                raise _YamlError(
-                    event.start_mark, "yaml.syntax", message, "begin with interpretations:"
-                )
-            self._root = value
-            return
-        inside = self._open[-1]
-        if isinstance(inside.value, list):
-            self._mark(inside.next_path(), event)
-            inside.value.append(value)
-        elif inside.key is None:
-            message = "a key is a table or a list"
-            raise _YamlError(event.start_mark, "yaml.syntax", message, "keys are texts")
-        else:
-            inside.value[inside.key], inside.key = value, None
-
-    def _mark(self, path: ValuePath, event: Any) -> None:
-        mark = event.start_mark
-        self._places.setdefault(path, (mark.line + 1, mark.column + 1))
-
-    def _count(self, event: Any) -> None:
-        self._nodes += 1
         if self._nodes > MAX_YAML_NODES:
             message = f"the file has over {MAX_YAML_NODES} keys and values"
-            raise _YamlError(
-                event.start_mark, "yaml.too_large", message, "split it into several files"
-            )
+            hint = "split it into several files"
+            raise _YamlError(event.start_mark, "yaml.too_large", message, hint)
+        return event
+
+    def _is_next(self, kind: type[Any]) -> bool:
+        return bool(self._loader.check_event(kind))
+
+    def _mark(self, path: ValuePath, event: Any) -> None:
+        self._places[path] = (event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _plain(event: Any) -> Any:

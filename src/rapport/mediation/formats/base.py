@@ -18,6 +18,7 @@ import msgspec
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InvalidInput
 from rapport.core.event import ADDED_FIELDS, Event, content_id
+from rapport.core.json_objects import is_deeper
 from rapport.kernel.config_fields import suggest
 from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import RejectedValue
@@ -109,19 +110,10 @@ def numbered_documents(values: Sequence[dict[str, Any]]) -> list[Document]:
 
 def check_depth(value: Any) -> None:
     """Rejects values nested too deeply."""
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH + 1:
-            raise RejectedValue(
-                "format.too_deep", f"values are nested more than {MAX_DEPTH} levels deep"
-            )
-        level = [
-            part
-            for each in level
-            if isinstance(each, (dict, list))
-            for part in (each.values() if isinstance(each, dict) else each)
-        ]
+    if is_deeper(value, MAX_DEPTH + 1):
+        raise RejectedValue(
+            "format.too_deep", f"values are nested more than {MAX_DEPTH} levels deep"
+        )
 
 
 _OF_TEXTS = ("csv", "xml", "value")
@@ -150,7 +142,6 @@ _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
 
 
 def octets_of(event: Event) -> bytes:
-    """The payload as bytes."""
     _check_size(event)
     if DATA_ENCODING in event.headers:
         return _from_base64(event)

@@ -17,14 +17,13 @@ from typing import Any, BinaryIO
 import msgspec
 
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
-from rapport.mediation.formats.base import Format, decode_json, read_options
+from rapport.mediation.formats.base import Format, decode_json
 from rapport.mediation.formats.csv_format import CsvFormat
 from rapport.mediation.formats.homeassistant import HomeAssistantFormat
 from rapport.mediation.formats.ngsi import NgsiFormat
 from rapport.mediation.formats.objects import (
     JsonFormat,
     MsgpackFormat,
-    NoOptions,
     ValueFormat,
     documents_of,
     unpack,
@@ -33,22 +32,9 @@ from rapport.mediation.formats.senml import SenmlFormat
 from rapport.mediation.formats.xml_format import XmlFormat
 from rapport.mediation.rejections import RejectedValue
 
-JSON = "json"
-
-
-def _json(options: Mapping[str, Any]) -> Format:
-    read_options(NoOptions, JSON, options)
-    return JsonFormat()
-
-
-def _msgpack(options: Mapping[str, Any]) -> Format:
-    read_options(NoOptions, "msgpack", options)
-    return MsgpackFormat()
-
-
 _MAKERS: dict[str, Callable[[Mapping[str, Any]], Format]] = {
-    JSON: _json,
-    "msgpack": _msgpack,
+    "json": JsonFormat,
+    "msgpack": MsgpackFormat,
     "xml": XmlFormat,
     "csv": CsvFormat,
     "senml": SenmlFormat,

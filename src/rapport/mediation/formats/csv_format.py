@@ -198,7 +198,6 @@ class CsvFormat:
         self._nulls = frozenset(self.options.nulls)
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         ready = parsed_object(event)
         if ready is not None:
             return [Document(self._finished(self._unfinished(ready)))]

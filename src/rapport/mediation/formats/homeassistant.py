@@ -535,7 +535,6 @@ class _Message:
         self.text, self._decoded = text, msgspec.UNSET
 
     def picked(self, template: Template) -> Any:
-        """The value that a template picks."""
         if template.is_json and self._decoded is msgspec.UNSET:
             self._decoded = decode_json(self.text)
         return template.value_in(self.text, self._decoded)

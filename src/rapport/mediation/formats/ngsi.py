@@ -133,7 +133,6 @@ class NgsiFormat:
         self._plain = read_options(NgsiOptions, self.name, options).form == "key-values"
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         found: list[Document] = []
         for entity in _entities(json_of(event)):
             found += self._documents(entity)

@@ -29,7 +29,7 @@ from rapport.mediation.rejections import RejectedValue
 _UNPACK = msgspec.msgpack.Decoder().decode
 
 
-class NoOptions(msgspec.Struct, frozen=True):
+class _NoOptions(msgspec.Struct, frozen=True):
     """For formats without options."""
 
 
@@ -38,8 +38,10 @@ class JsonFormat:
 
     name = "json"
 
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        read_options(_NoOptions, self.name, options)
+
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         return documents_of(json_of(event))
 
 
@@ -50,8 +52,10 @@ class MsgpackFormat:
 
     name = "msgpack"
 
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        read_options(_NoOptions, self.name, options)
+
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         ready = parsed_object(event)
         return documents_of(ready if ready is not None else unpack(octets_of(event)))
 
@@ -80,7 +84,6 @@ class ValueFormat:
             raise bad_option(self.name, "the encoding is not known", 'such as encoding = "latin-1"')
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         if event.data[:1] in (b"{", b"["):
             raise RejectedValue(
                 "payload.not_a_value",

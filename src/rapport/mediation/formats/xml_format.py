@@ -60,7 +60,6 @@ class XmlFormat:
             raise bad_option(self.name, "the path has an empty step", 'such as "feed/entry"')
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format."""
         ready = parsed_object(event)
         if ready is not None:
             return [Document(ready)]

@@ -48,7 +48,10 @@ def concept_name(
         things.append("-".join(of_key[:-1]))
     # NGSI entities have a type; a concept of that name would be confused with it.
     types = {
-        str(value) for column in guess.columns if _is_type(column.path) for value in column.values
+        str(value)
+        for column in guess.columns
+        if column.path == ("type",)
+        for value in column.values
     }
     wanted = [*things, _worded(slug(source), "thing"), "thing"]
     return _free(wanted, {*taken, *types}, is_name)
@@ -66,10 +69,6 @@ def attribute_names(
         wanted = [*filter(None, [short_name(name)]), own, f"{own}-value"]
         found[path] = _free(wanted, {_IDENTITY, *taken, *found.values()}, is_name)
     return found
-
-
-def _is_type(path: ColumnPathName) -> bool:
-    return path == ("type",)
 
 
 def _worded(name: str, otherwise: str) -> str:
@@ -117,7 +116,6 @@ class ConceptMatch(msgspec.Struct, frozen=True):
     matches: dict[ColumnPathName, AttributeMatch]
 
     def columns(self, values: Iterable[ValueGuess]) -> Iterator[tuple[ValueGuess, AttributeMatch]]:
-        """The columns with their matches."""
         return ((value, self.matches[value.column.path]) for value in values)
 
     @property

@@ -55,8 +55,8 @@ def guess_time(columns: Sequence[Column], *, joins: bool) -> TimeGuess | None:
     """
     ordered = sorted(columns, key=lambda column: not _TIME_WORDS.search(column.path[-1]))
     for column in ordered:
-        if whole := _whole(column):
-            return whole
+        if whole := _epoch(column) or _iso(column) or _pattern(column):
+            return whole  # with date and time of day
     days = [
         (column, found) for column in ordered if (found := matching_patterns(_DATES, column.values))
     ]
@@ -79,11 +79,6 @@ def matching_patterns(patterns: Sequence[str], values: Sequence[Any]) -> list[st
     return [
         pattern for pattern in patterns if all(_is_written(value, pattern) for value in looked_at)
     ]
-
-
-def _whole(column: Column) -> TimeGuess | None:
-    """A column with date and time of day."""
-    return _epoch(column) or _iso(column) or _pattern(column)
 
 
 def _in_column(

@@ -226,7 +226,7 @@ def _of_table(raw: bytes, given: dict[str, Any], because: str) -> Sample:
         because=f"{because}; {_described(shape)}",
         rows=rows,
         units={},
-        marks=_known_marks(given, marks),
+        marks=NumberMarks(given["decimal"]) if "decimal" in given else marks,
         doubts=(*shape.doubts, *odd, *doubts, *((marks.doubt,) if marks.doubt else ())),
     )
 
@@ -237,10 +237,6 @@ def _described(shape: CsvShape) -> str:
     if options.metadata or options.skip:
         parts.append(f"the heading is line {options.metadata + options.skip + 1}")
     return ", ".join([*parts, f"numbers have a decimal {options.decimal}"])
-
-
-def _known_marks(given: Mapping[str, Any], found: NumberMarks) -> NumberMarks:
-    return NumberMarks(given["decimal"]) if "decimal" in given else found
 
 
 def _rows_of(shape: CsvShape) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:

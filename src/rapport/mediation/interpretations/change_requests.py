@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.errors import InterpretationError, InvalidInput, Problem, suggest
+from rapport.core.json_objects import is_deeper
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.conversion.conversions import Conversion, functions_of
 from rapport.mediation.declarations.fields_tables import TableColumns, read_interpretation
@@ -25,7 +26,7 @@ from rapport.mediation.declarations.files import (
     read_file,
 )
 from rapport.mediation.declarations.inference import complete_declarations
-from rapport.mediation.declarations.placed_values import MAX_FILE_DEPTH, FileKind, is_too_deep
+from rapport.mediation.declarations.placed_values import MAX_FILE_DEPTH, FileKind
 from rapport.mediation.declarations.typed_tables import is_typed_table
 from rapport.mediation.fields_compiler import check_binding
 from rapport.mediation.formats.catalogue import get_format
@@ -73,7 +74,7 @@ def read_fields_declaration(
         message = f"{change.name[:60]!r} has keys of the typed form"
         hint = 'declare it as such: {"type": "declare", "interpretation": ...}'
         return None, [Problem(code="interpretation.other_form", message=message, hint=hint)]
-    if is_too_deep(change.said):
+    if is_deeper(change.said, MAX_FILE_DEPTH):
         message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
         return None, [Problem(code="interpretation.too_deep", message=message)]
     found, problems = read_interpretation(change.name, _section(change), tables)
@@ -215,21 +216,18 @@ def _too_large(message: str) -> Problem:
     return Problem(code="change.too_large", message=message, hint="split it into several")
 
 
-_CONFLICTS = ("interpretation.in_use",)
-
-
 class ChangeRefused(InterpretationError):
     """A change that failed its checks and had no effect. `problems` lists every fault."""
 
     code = "change.refused"
     status = 422
 
-    def __init__(self, problems: Iterable[Problem], *, code: str | None = None) -> None:
-        super().__init__(problems, code=code)
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        super().__init__(problems)
         errors = [each for each in self.problems if each.severity == "error"]
-        if errors and all(each.code in _CONFLICTS for each in errors):
+        if errors and all(each.code == "interpretation.in_use" for each in errors):
             self.status = 409
-        if errors and code is None:
+        if errors:
             self.code = errors[0].code
 
 
@@ -367,12 +365,8 @@ def _replacement(file: str, read: Declarations, old: str) -> tuple[Change, ...]:
         problem = Problem(file=file, code="change.no_replacement", message=message, hint=hint)
         raise ChangeRefused([problem])
     units = tuple(each for each in declared.types if each not in types)
-    change = ReplaceType(old, types[0], *_both_ways(conversions))
+    change = ReplaceType(old, types[0], conversions["forth"], conversions["back"])
     return (Augment(CANONICAL, types=units), change) if units else (change,)
-
-
-def _both_ways(conversions: Mapping[str, Conversion]) -> tuple[Conversion, Conversion]:
-    return conversions["forth"], conversions["back"]
 
 
 def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from rapport.core.errors import InterpretationError, Problem, nearest_names
+from rapport.core.errors import InterpretationError, Problem, did_you_mean
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.interpretation_checks import CheckedInterpretation
 from rapport.mediation.interpretations.model import (
@@ -38,7 +38,7 @@ from rapport.mediation.interpretations.registry import (
     unchainable,
 )
 from rapport.mediation.patterns import BoundItem, BoundPattern, TypePath
-from rapport.mediation.rule_resolution import BoundRule, RuleResolver, Scope
+from rapport.mediation.rule_resolution import BoundRule, RuleResolver, Scope, decision_of
 from rapport.mediation.types import ComplexType, Type, Types, innermost
 
 Decisions = Mapping[tuple[Direction, TypePath], str]
@@ -72,7 +72,7 @@ class Expectation:
         wrong = {
             (direction, path): decision
             for (direction, path), decision in decisions.items()
-            if _decision(now.resolver(direction).winner(path)) != decision
+            if decision_of(now.resolver(direction).winner(path)) != decision
         }
         by_path = [
             Rule(str(exact_pattern(path)), decision, direction, injected=True)
@@ -117,17 +117,17 @@ class Expectation:
             own = self._own_decision(path, old)
             if own is not None:
                 return own
-        return _decision(rule)
+        return decision_of(rule)
 
     def _own_decision(self, path: TypePath, old: RuleResolver) -> str | None:
         """The decision of rules declared below `above`; None if there was none."""
         winner = old.winner(path)
         if winner is not None and winner.owner not in self._inherited:
             return winner.rule.conversion
-        if _decision(winner) != EXPLORE:
+        if decision_of(winner) != EXPLORE:
             return None
         below = old.transforming_paths_below(path)
-        return EXPLORE if any(each.rule.owner not in self._inherited for each in below) else None
+        return EXPLORE if any(rule.owner not in self._inherited for _path, rule in below) else None
 
     def _is_added(self, rule: BoundRule) -> bool:
         return rule.owner == self._above and rule.rule in self._added
@@ -141,10 +141,6 @@ def exact_pattern(path: TypePath) -> BoundPattern:
     head, *rest = path
     items = [BoundItem(position.attribute, position.type) for position in rest]
     return BoundPattern((BoundItem("", head.type), *items))
-
-
-def _decision(rule: BoundRule | None) -> str:
-    return EXPLORE if rule is None else rule.rule.conversion
 
 
 _replace = msgspec.structs.replace
@@ -265,11 +261,10 @@ def _bad_place(old: InterpretationRegistry, declared: Interpretation) -> Problem
             hint="augment the canonical model, or replace one of its types",
         )
     if declared.parent not in old:
-        nearest = nearest_names(declared.parent, old.names, 1)
         return Problem(
             code="interpretation.unknown_parent",
             message=f"{declared.name}: there is no interpretation {declared.parent!r} in force",
-            hint=f"did you mean {nearest[0]!r}?" if nearest else "declare it, or mend its faults",
+            hint=did_you_mean(declared.parent, old.names, "declare it, or mend its faults"),
         )
     if declared.parent == declared.name or declared.parent in old.descendants(declared.name):
         return _cyclic(declared)

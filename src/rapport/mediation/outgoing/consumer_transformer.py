@@ -9,7 +9,7 @@ to the consumer's interpretation in one step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -35,7 +35,7 @@ from rapport.mediation.interpretations.model import CANONICAL
 from rapport.mediation.interpretations.registry import functions_needed as functions_called
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
 from rapport.mediation.memory import Functions, remembers
-from rapport.mediation.reader import EventTransformer
+from rapport.mediation.reader import MediationReader
 from rapport.mediation.rejections import RejectedValue, reason_of, type_mismatch
 from rapport.mediation.rule_resolution import Scope
 from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX, SourceBinding
@@ -159,7 +159,6 @@ class ConsumerTransformer:
         return self._in_force.concepts.get(concept, {}).get(attribute)
 
     def _canonical_value(self, event: Event) -> tuple[str, Any]:
-        """Canonical type and value."""
         declared, data = self._attribute(event.type), event.payload()
         if declared is None:
             return event.type, data
@@ -381,24 +380,14 @@ def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-class RawSources(Protocol):
-    """The sources of a node, such as `MediationReader`."""
-
-    def binding(self, source: str) -> SourceBinding | None:
-        """The binding of a source."""
-
-    def isolated_transformer(self, source: str) -> EventTransformer:
-        """A transformer for events mediated out of order."""
-
-
 class RawConsumerTransformer:
-    """Converts raw events of one source into one interpretation. `transform` never raises."""
+    """Converts raw events of one source into one interpretation; never raises."""
 
     def __init__(
         self,
         source: str,
         consumer: ConsumerTransformer,
-        sources: RawSources,
+        sources: MediationReader,
         in_force: ActiveInterpretations,
     ) -> None:
         """Raises Unsupported for a source whose events depend on their order."""
@@ -419,15 +408,11 @@ class RawConsumerTransformer:
         self._meaning = sources.isolated_transformer(source)
         self.may_block = self._meaning.may_block or consumer.may_block
 
-    def transform(self, stored: StoredEvent) -> ConsumerResult:
-        """Returns the raw event unchanged if both sides use the same interpretation, else
-        converts it. An event received in another version of the interpretation is converted
-        via the canonical model.
-        """
-        return self._original(stored.event) or self._results([stored])[stored.position]
-
     def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
-        """Like `transform` for each; events of one type cost less together."""
+        """Returns raw events unchanged if both sides use the same interpretation, else
+        converts them. An event received in another version of the interpretation is
+        converted via the canonical model. Events of one type cost less together.
+        """
         originals = {one.position: self._original(one.event) for one in stored}
         others = {one.position: one for one in stored if originals[one.position] is None}
         results = self._results(list(others.values())) if others else {}

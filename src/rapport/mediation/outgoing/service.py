@@ -32,7 +32,6 @@ from rapport.mediation.outgoing.consumer_transformer import (
     DeclaredTypes,
     RawConsumerTransformer,
     RawLocation,
-    RawSources,
     is_original,
     original_event,
     raw_location,
@@ -40,6 +39,7 @@ from rapport.mediation.outgoing.consumer_transformer import (
     site_functions_of,
 )
 from rapport.mediation.outgoing.terms import query_view
+from rapport.mediation.reader import MediationReader
 from rapport.mediation.site_functions import SiteFunctions
 from rapport.mediation.source_bindings import RAW_PREFIX
 
@@ -179,7 +179,7 @@ class OutgoingMediation:
         *,
         clock: Clock | None = None,
         rights: Rights | None = None,
-        sources: RawSources | None = None,
+        sources: MediationReader | None = None,
         tables: Callable[[], SiteTables | None] | None = None,
         functions: Callable[[Iterable[str]], SiteFunctions] | None = None,
         cache_bytes: int = MAX_CACHE_BYTES,

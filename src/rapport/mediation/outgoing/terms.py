@@ -20,7 +20,7 @@ from rapport.core.schema import PARTS, AttributeType
 from rapport.core.terms import (
     ABSENT,
     ANY,
-    Arithmetic,
+    Affine,
     Cases,
     Constant,
     Elements,
@@ -45,6 +45,7 @@ from rapport.mediation.conversion.conversions import (
     Rename,
     Scatter,
     UnitChange,
+    plain_steps,
 )
 from rapport.mediation.interpretations.model import (
     CANONICAL,
@@ -95,7 +96,7 @@ def converted_term(
         case Identity():
             return term
         case Formula() | UnitChange() as how:
-            return _calculated(_arithmetic(how), term, conversion.name)
+            return _calculated(how.affine(), term, conversion.name)
         case Lookup() as how:
             return _listed(how, term, conversion.name)
         case Chain(steps):
@@ -115,12 +116,7 @@ def as_members(term: Term) -> Members | None:
     return term if isinstance(term, Members) else None
 
 
-def _arithmetic(how: Formula | UnitChange) -> Arithmetic:
-    affine = how.affine()
-    return Arithmetic(affine.multiply, affine.add, affine.divide)
-
-
-def _calculated(step: Arithmetic, term: Term, name: str) -> Term:
+def _calculated(step: Affine, term: Term, name: str) -> Term:
     if step.multiply == 0:
         return Opaque(f"the conversion {name} forgets its value")
     match term:
@@ -147,16 +143,14 @@ def _of_values(conversion: Conversion, term: Listed | Constant, *, inside: bool)
 
 
 def _is_of_scalars(conversion: Conversion) -> bool:
-    how = conversion.how
-    if isinstance(how, Chain):
-        return all(map(_is_of_scalars, how.steps))
-    return isinstance(how, Identity | Formula | UnitChange | Lookup)
+    plain = (Identity, Formula, UnitChange, Lookup)
+    return all(isinstance(step.how, plain) for step in plain_steps(conversion))
 
 
 def _value(conversion: Conversion, value: Scalar) -> Found:
     match conversion.how:
         case Formula() | UnitChange() as how:
-            return _number(_arithmetic(how), value)
+            return _number(how.affine(), value)
         case Lookup() as how:
             found = _effective_entries(how).get((isinstance(value, bool), value))
             return found[1] if found is not None else how.otherwise
@@ -169,7 +163,7 @@ def _value(conversion: Conversion, value: Scalar) -> Found:
             return value
 
 
-def _number(step: Arithmetic, value: Scalar) -> Found:
+def _number(step: Affine, value: Scalar) -> Found:
     if value is None or isinstance(value, bool | str):
         return msgspec.UNSET
     try:

@@ -169,7 +169,7 @@ class QuarantineIndex:
     def newest(self, stored: StoredEvent) -> QuarantinedEvent | None:
         """The quarantined event whose newest event in `quarantine` is this one."""
         entry = _entry_of(stored.event)
-        found = self._at(entry.table, _key(entry.place)) if entry is not None else None
+        found = self._at(entry[2], _key(entry[1])) if entry is not None else None
         return found if found is not None and found.position == stored.position else None
 
     def correction(self, channel: str, id: str) -> str:
@@ -191,11 +191,12 @@ class QuarantineIndex:
         entry = _entry_of(stored.event)
         if entry is None:
             return  # foreign event
-        data, key = entry.data, _key(entry.place)
-        known = self._at(entry.table, key)
+        data, place, table = entry
+        key = _key(place)
+        known = self._at(table, key)
         if known is None:
-            known = _quarantined(stored, data, entry.place, entry.table == _READINGS)
-            self._fresh[_IDS, known.id] = f"{entry.table} {key}".encode()
+            known = _quarantined(stored, data, place, table == _READINGS)
+            self._fresh[_IDS, known.id] = f"{table} {key}".encode()
         else:
             self._by_reason[known.source, known.reason] -= 1
             known.reason, known.position = data.reason, stored.position
@@ -203,7 +204,7 @@ class QuarantineIndex:
             known.attempts += 1
             known.state = "rejected again"
         self._by_reason[known.source, known.reason] += 1
-        self._fresh[entry.table, key] = _ENCODE(known)
+        self._fresh[table, key] = _ENCODE(known)
 
     def _add_release(self, event: Event) -> None:
         done: ReleasedBatch = event.payload_as(ReleasedBatch)
@@ -251,21 +252,14 @@ class QuarantineIndex:
             self._fresh.clear()
 
 
-class _QuarantineEntry(msgspec.Struct, frozen=True):
-    """A decoded event of `quarantine`."""
-
-    data: _RejectionData
-    place: RawKey
-    table: str
-
-
-def _entry_of(event: Event) -> _QuarantineEntry | None:
+def _entry_of(event: Event) -> tuple[_RejectionData, RawKey, str] | None:
+    """The payload, the raw event and the table of an event of `quarantine`; None for others."""
     try:
         data: _RejectionData = event.payload_as(_RejectionData)
         place = _place_of(event, data)
     except (InvalidInput, ValueError):
         return None
-    return _QuarantineEntry(data, place, _HELD if event.type == REJECTED_TYPE else _READINGS)
+    return data, place, _HELD if event.type == REJECTED_TYPE else _READINGS
 
 
 def _key(place: RawKey) -> str:

@@ -66,74 +66,6 @@ class ReleaseProgress:
         self.total.merge(batch)
 
 
-class RawEventReader:
-    """Reads the raw events of a release in batches."""
-
-    def __init__(self, channels: Channels) -> None:
-        self._channels = channels
-
-    async def held(
-        self, chosen: AsyncIterator[list[QuarantinedEvent]], progress: ReleaseProgress
-    ) -> AsyncIterator[RawBatch]:
-        """Quarantined events, given by channel and position, without finished ones."""
-        before = dict(progress.done)
-        batch: list[QuarantinedEvent] = []
-        async for page in chosen:
-            for one in page:
-                if one.raw_position <= before.get(one.channel, 0):
-                    continue
-                if batch and (len(batch) == _BATCH or batch[0].channel != one.channel):
-                    yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
-                    batch = []
-                batch.append(one)
-        if batch:
-            yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
-
-    async def again(
-        self, request: ReleaseRequest, progress: ReleaseProgress
-    ) -> AsyncIterator[RawBatch]:
-        """Events of a source received in a period, after the finished ones."""
-        name = RAW_PREFIX + request.source
-        channel = self._channels.channel(name)
-        position = max(await position_before(channel, request.since_ms), progress.upto)
-        while batch := await channel.read_after(position, limit=_BATCH):
-            position = batch[-1].position
-            wanted = [
-                stored
-                for stored in batch
-                if request.since_ms <= stored.received < request.until_ms
-                and stored.position <= request.through
-            ]
-            if wanted:
-                yield name, wanted
-            if position >= request.through:
-                return
-
-    async def _raw_events(
-        self, channel: str, held: Sequence[QuarantinedEvent]
-    ) -> list[StoredEvent]:
-        """The raw events, or their copies if retention removed them."""
-        wanted = {one.raw_position for one in held}
-        found: dict[int, StoredEvent] = {}
-        source, after = self._channels.channel(channel), min(wanted) - 1
-        while after < max(wanted) and (batch := await source.read_after(after, limit=_PAGE)):
-            found |= {one.position: one for one in batch if one.position in wanted}
-            rest = [position for position in wanted if position > batch[-1].position]
-            after = max(batch[-1].position, min(rest, default=0) - 1)
-        for one in held:
-            if one.raw_position not in found:
-                found[one.raw_position] = await self._copy(one)
-        return [found[position] for position in sorted(wanted)]
-
-    async def _copy(self, held: QuarantinedEvent) -> StoredEvent:
-        for stored in await self._channels.channel(QUARANTINE).read_after(held.first - 1, limit=1):
-            raw = raw_event_of(stored.event) if stored.position == held.first else None
-            if raw is not None:
-                return StoredEvent(held.raw_position, held.received, raw)
-        gone = Event(SOURCE, held.id, RAW_GONE, "", held.time)
-        return StoredEvent(held.raw_position, held.received, gone)
-
-
 class ReleaseState(msgspec.Struct, kw_only=True):
     """The request, its progress, and the result of the policies' re-evaluation."""
 
@@ -327,11 +259,10 @@ class ReleaseService:
     ) -> AsyncIterator[ReprocessedBatch]:
         """What to append, batch by batch, for the unfinished part."""
         await self.index.refresh()
-        raws = RawEventReader(self._channels)
         batches = (
-            raws.again(request, progress)
+            self._again(request, progress)
             if request.what == "again"
-            else raws.held(self._chosen(request), progress)
+            else self._held(self._chosen(request), progress)
         )
         # One per channel: its memory continues from batch to batch.
         reprocessors: dict[str, Reprocessor] = {}
@@ -359,6 +290,69 @@ class ReleaseService:
             if name == channel and stored.event.source == source:
                 return stored.event
         return None
+
+    # --- raw events in batches ---
+
+    async def _held(
+        self, chosen: AsyncIterator[list[QuarantinedEvent]], progress: ReleaseProgress
+    ) -> AsyncIterator[RawBatch]:
+        """Quarantined events, given by channel and position, without finished ones."""
+        before = dict(progress.done)
+        batch: list[QuarantinedEvent] = []
+        async for page in chosen:
+            for one in page:
+                if one.raw_position <= before.get(one.channel, 0):
+                    continue
+                if batch and (len(batch) == _BATCH or batch[0].channel != one.channel):
+                    yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
+                    batch = []
+                batch.append(one)
+        if batch:
+            yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
+
+    async def _again(
+        self, request: ReleaseRequest, progress: ReleaseProgress
+    ) -> AsyncIterator[RawBatch]:
+        """Events of a source received in a period, after the finished ones."""
+        name = RAW_PREFIX + request.source
+        channel = self._channels.channel(name)
+        position = max(await position_before(channel, request.since_ms), progress.upto)
+        while batch := await channel.read_after(position, limit=_BATCH):
+            position = batch[-1].position
+            wanted = [
+                stored
+                for stored in batch
+                if request.since_ms <= stored.received < request.until_ms
+                and stored.position <= request.through
+            ]
+            if wanted:
+                yield name, wanted
+            if position >= request.through:
+                return
+
+    async def _raw_events(
+        self, channel: str, held: Sequence[QuarantinedEvent]
+    ) -> list[StoredEvent]:
+        """The raw events, or their copies if retention removed them."""
+        wanted = {one.raw_position for one in held}
+        found: dict[int, StoredEvent] = {}
+        source, after = self._channels.channel(channel), min(wanted) - 1
+        while after < max(wanted) and (batch := await source.read_after(after, limit=_PAGE)):
+            found |= {one.position: one for one in batch if one.position in wanted}
+            rest = [position for position in wanted if position > batch[-1].position]
+            after = max(batch[-1].position, min(rest, default=0) - 1)
+        for one in held:
+            if one.raw_position not in found:
+                found[one.raw_position] = await self._copy(one)
+        return [found[position] for position in sorted(wanted)]
+
+    async def _copy(self, held: QuarantinedEvent) -> StoredEvent:
+        for stored in await self._channels.channel(QUARANTINE).read_after(held.first - 1, limit=1):
+            raw = raw_event_of(stored.event) if stored.position == held.first else None
+            if raw is not None:
+                return StoredEvent(held.raw_position, held.received, raw)
+        gone = Event(SOURCE, held.id, RAW_GONE, "", held.time)
+        return StoredEvent(held.raw_position, held.received, gone)
 
     # --- doing ---
 
