@@ -201,7 +201,6 @@ class Fields:
         self.problems.append(self.section.problem(key, code, message, hint=hint, severity=severity))
 
     def report(self, key: str, error: RapportError) -> None:
-        """Adds an error that was raised for the value of `key`."""
         self.fault(key, error.code, error.message, hint=error.hint)
 
     def wrong(self, key: str, wanted: str, example: str) -> None:
@@ -225,6 +224,17 @@ class Fields:
 
     def _subtable(self, section: Section, known: Collection[str] | None) -> Fields:
         return Fields(section, self.problems, known=known, strict=self._strict, codes=self._codes)
+
+
+def named_tables(
+    section: Section, problems: list[Problem], known: Collection[str]
+) -> list[tuple[str, Fields]]:
+    """The sub-tables by names that the site chooses; anything else in the section is a fault."""
+    Fields(section, problems, known=dict(section.sections()), strict=True)
+    return [
+        (name, Fields(table, problems, known=known, strict=True))
+        for name, table in section.sections()
+    ]
 
 
 def _is_name(value: object) -> bool:

@@ -1,6 +1,4 @@
-"""Failure detection of neighbours by periodic pings, and their round-trip times. [CX-4, CX-5,
-EN-10]
-"""
+"""Failure detection of neighbours by pings, and round-trip times. [CX-4, CX-5, EN-10]"""
 
 from __future__ import annotations
 
@@ -34,7 +32,6 @@ class RoundTrip:
         self._timeout_ms = UNKNOWN_MS
 
     def measured(self, took_ms: float) -> None:
-        """Adds a measurement."""
         if not self._last:
             self.smoothed_ms, self.variation_ms = took_ms, took_ms / 2
         else:
@@ -117,9 +114,7 @@ class Liveness:
         """
 
     def watch(self, address: Address, now: Now, round_trip: RoundTrip | None = None) -> None:
-        """Watches an address; the first ping is at a random time within a period, so that pings
-        spread.
-        """
+        """Watches an address; the first ping is at a random time within a period."""
         if address in self._watched:
             return
         first_ms = now.steady_ms + self._settings.period_ms * self._chance.random()
@@ -166,7 +161,6 @@ class Liveness:
         return [first]
 
     def tick(self, now: Now) -> list[SendPing | LostNeighbour]:
-        """The due pings and the lost neighbours."""
         if now.steady_ms < self._due_ms:
             return []
         steps = [
