@@ -66,7 +66,6 @@ class PartitionGroups:
 
 
 def ends_of(wanted: Range, text: bool) -> tuple[object, object]:
-    """The least and the greatest key of a range."""
     low: object = wanted.low
     high: object = wanted.high
     if low is None:
@@ -85,9 +84,7 @@ def positions_in_partitions(
     after: int,
     limit: int,
 ) -> list[int]:
-    """Up to `limit` positions in partitions, after a position, with a key between two ends, in no
-    order.
-    """
+    """Positions in partitions, after a position, with a key between two ends, in no order."""
     parameters = (msgspec.json.encode(list(partitions)).decode(), field, *ends, after, limit)
     (rows,) = connection.execute(_ACROSS, parameters).fetchone()
     return _DECODE(rows)
@@ -238,9 +235,7 @@ class Search(msgspec.Struct, frozen=True):
     limit: int
 
     def run(self, lookup: Lookup, after: int, until: int) -> Candidates:
-        """Candidates after a position, until there are `limit` or `until` is reached. Cost: at most
-        256 partitions.
-        """
+        """Candidates until there are `limit` or `until` is reached; at most 256 partitions."""
         found: list[int] = []
         through, until, exact = after, min(until, after + _MOST_PARTITIONS * PARTITION_SIZE), True
         while through < until and len(found) < self.limit:

@@ -192,7 +192,7 @@ class NatsLogStore:
         self._connection.run(self._log(log).trim(before))
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore; a piece is a run of messages, its bytes are an estimate."""
+        """See LogStore; a piece is a run of messages, its bytes are an estimate."""
         return self._connection.run(pieces_of(self._log(log), limit))
 
     def trims_blocks(self, log: str) -> bool:
@@ -202,7 +202,7 @@ class NatsLogStore:
         return self._connection.run(self._log(log).size())
 
     def close_piece(self, log: str) -> None:
-        """See PiecedLogStore; appends a message without records, so that all before it can be
+        """See LogStore; appends a message without records, so that all before it can be
         removed.
         """
         self._connection.run(self._log(log).mark_end(self._next_write()))
@@ -226,7 +226,6 @@ class NatsLogStore:
         return sorted(log for log in found if not is_side_log(log))
 
     def watch(self, grown: Callable[[str, int], None]) -> None:
-        """See SharedLogStore and NatsWatch."""
         watch = NatsWatch(self._connection, self._prefix, grown)
         self._connection.run(watch.start())
 

@@ -97,8 +97,6 @@ NO_STREAM = 10059
 
 
 class StreamTail(msgspec.Struct, frozen=True):
-    """The end of a stream."""
-
     position: int = 0
     """Last committed record."""
     committed: int = 0
@@ -253,7 +251,6 @@ class NatsStream:
 
 
 def refused(log: str, error: dict[str, Any]) -> StoreUnavailable:
-    """An error of JetStream as the store reports it."""
     return StoreUnavailable(
         f"NATS refused log {log!r}: {error.get('description', error)}",
         code="store.nats_refused",
