@@ -62,7 +62,6 @@ async def position_before(channel: Channel, received_ms: int) -> int:
 
 
 async def oldest(channel: Channel) -> StoredEvent | None:
-    """The oldest event that is still kept."""
     found = await channel.read_after(0, limit=1)
     return found[0] if found else None
 
@@ -110,8 +109,6 @@ class EventFinder(Protocol):
 
 
 class CauseNode(msgspec.Struct):
-    """An event, its position, and its causes."""
-
     channel: str
     position: int
     received: int
@@ -133,9 +130,7 @@ class CauseNode(msgspec.Struct):
 
 
 async def cause_tree(channels: EventFinder, event_id: str) -> CauseNode:
-    """The newest stage of the event with this id and everything it follows from; raises
-    UnknownName.
-    """
+    """The newest stage of an event and everything it follows from; raises UnknownName."""
     found = await channels.find_event(event_id)
     if not found:
         raise UnknownName("event", event_id, code="event.unknown")

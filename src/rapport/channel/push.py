@@ -51,9 +51,7 @@ LONGEST_WSDL = 256 * 1024
 
 
 def check_address(address: str, allowed: Sequence[str]) -> None:
-    """Raises InvalidInput for anything but a plain http address, NotAllowed for one that is not on
-    the list.
-    """
+    """Raises InvalidInput for no plain http address, NotAllowed for one not on the list."""
     parts = _split(address)
     if parts is None:
         raise InvalidInput(
@@ -223,7 +221,6 @@ PushStep = AwaitMessages | SendMessages | PausePush | EndPush
 
 
 def next_step(delivery: PushDelivery, now_ms: int, *, longest_wait_ms: int) -> PushStep:
-    """The next step."""
     push = delivery.push
     left_ms = push.until_ms - now_ms
     if left_ms <= 0:
@@ -316,9 +313,7 @@ def timed_signature(secret: str, body: bytes, now_ms: int) -> str:
 def is_signed(
     secret: str, sent_at: str, given: str, body: bytes, now_ms: int, *, fresh_ms: int = FRESH_MS
 ) -> bool:
-    """For receivers: whether a body was signed with the secret, recently. `sent_at` and `given` are
-    the two headers.
-    """
+    """Whether a body was signed recently; `sent_at` and `given` are the two headers."""
     is_time = sent_at.isascii() and sent_at.isdigit() and len(sent_at) <= 18
     if not is_time or abs(now_ms - int(sent_at)) > fresh_ms:
         return False
@@ -331,8 +326,6 @@ def _timed(sent_at: str, body: bytes) -> bytes:
 
 
 class SubscriberSink(msgspec.Struct, frozen=True):
-    """Where and how a subscriber takes batches."""
-
     address: str
     form: PushForm
 

@@ -94,8 +94,6 @@ T = TypeVar("T")
 
 
 class PostedRequest(msgspec.Struct, frozen=True):
-    """An incoming request."""
-
     path: str
     body: bytes
     token: str
@@ -160,8 +158,6 @@ class DirectServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
     protocol_version = "HTTP/1.1"
     timeout = 60
     disable_nagle_algorithm = (

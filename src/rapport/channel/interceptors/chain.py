@@ -110,8 +110,6 @@ class ActiveInterceptor(msgspec.Struct):
 
 
 class InterceptorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An interceptor as the API shows it."""
-
     name: str
     channels: str
     kind: str
@@ -128,7 +126,6 @@ class InterceptorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interceptor_status(standing: ActiveInterceptor) -> InterceptorStatus:
-    """The interceptor for people."""
     declared = standing.declared
     return InterceptorStatus(
         name=declared.name,
@@ -147,13 +144,10 @@ def interceptor_status(standing: ActiveInterceptor) -> InterceptorStatus:
 
 
 def reader_of(name: str) -> str:
-    """The reader's name of a following interceptor."""
     return f"{READER_PREFIX}{name}"
 
 
 class DroppedEvent(msgspec.Struct, frozen=True):
-    """An event that an interceptor kept out."""
-
     interceptor: str
     event: Event
 
@@ -249,7 +243,6 @@ def note_fault(standing: ActiveInterceptor, error: Exception) -> None:
 
 
 def put_spec(declared: InterceptorSpec) -> Change:
-    """The change that keeps an interceptor."""
     return Put(INTERCEPTORS, declared.name, msgspec.msgpack.encode(declared))
 
 
@@ -287,7 +280,6 @@ def orphans(
 
 
 def drop_record(channel: str, interceptor: str, event: Event, now_ms: int) -> Event:
-    """The event that records a dropped event."""
     return make_event(
         source=_SOURCE,
         id=content_id(DROPPED, channel, interceptor, event.source, event.id),
@@ -304,7 +296,6 @@ def drop_record(channel: str, interceptor: str, event: Event, now_ms: int) -> Ev
 
 
 def off_record(standing: ActiveInterceptor, now_ms: int) -> Event:
-    """The event that records a switched-off interceptor, and why."""
     declared = standing.declared
     return make_event(
         source=_SOURCE,
@@ -337,27 +328,22 @@ class InterceptorRoster:
         return len(self._standing)
 
     def names(self) -> list[str]:
-        """Of all of them."""
         return list(self._standing)
 
     def put(self, standing: ActiveInterceptor) -> None:
-        """Adds or replaces an interceptor."""
         self._standing[standing.declared.name] = standing
         self._chains.clear()
 
     def drop(self, name: str) -> None:
-        """Takes one out."""
         del self._standing[name]
         self._chains.clear()
 
     def in_order(self) -> list[ActiveInterceptor]:
-        """All of them, as events pass them."""
         return sorted(
             self._standing.values(), key=lambda one: (one.declared.order, one.declared.name)
         )
 
     def chain(self, channel: str) -> tuple[ActiveInterceptor, ...]:
-        """Those that work on a channel, in order."""
         found = self._chains.get(channel)
         if found is None:
             found = tuple(
@@ -404,6 +390,5 @@ class InterceptorRoster:
             self._changing.discard(name)
 
     def free_name(self, kind: str) -> str:
-        """An unused name."""
         taken = self._standing.keys() | self._changing
         return next(name for n in count(1) if (name := f"{kind}-{n}") not in taken)

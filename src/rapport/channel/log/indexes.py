@@ -2,8 +2,7 @@
 
 `FieldFeed` and `HistoryFeed` read the log behind the writers, bounded in memory, and fill the index
 of declared fields and the index of event ids; `BackgroundFeed` is the thread that runs them.
-`FieldFinder` answers queries from the field index; `MixedFinder` chooses per log when a site uses
-several stores.
+`FieldFinder` answers queries from the field index.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from rapport.channel.log.dedupe import decode_identities
 from rapport.channel.log.logged_channel import DecodedBlocks
 from rapport.channel.query.index_plan import (
     UNINDEXABLE,
-    Finder,
     IndexMatches,
     is_decided,
     needs_event,
@@ -50,7 +48,7 @@ from rapport.kernel.tasks import allow_all_cpus
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
 from rapport.store.event_locations import EventLocation, PackedLocations
-from rapport.store.field_index import Column, FieldIndex
+from rapport.store.field_index import Column, SqliteFieldIndex
 from rapport.store.field_keys import Key, key_of, number_key, text_key
 from rapport.store.history_index import HistoryIndex
 from rapport.store.location_files import pack_locations
@@ -87,7 +85,6 @@ class FieldExtractor:
         self._parts: dict[tuple[str, ...], FieldExtractor] = {}
 
     def only(self, paths: Sequence[str]) -> FieldExtractor:
-        """The same for some of the fields."""
         chosen = tuple(paths)
         if chosen == self.paths:
             return self
@@ -96,7 +93,6 @@ class FieldExtractor:
         return self._parts[chosen]
 
     def columns(self, first: int, received: int, events: Sequence[Event]) -> list[Column]:
-        """The keys of events at positions from `first` on."""
         payloads = [_Payload.of(event) for event in events] if self._needs_payload else []
         columns = []
         for path, field in self._fields.items():
@@ -186,29 +182,23 @@ class IndexFeed(ABC):
         self._stopped = True
 
     @abstractmethod
-    def lag(self, log: str, last: int) -> int:
-        """The number of unindexed events of a log, given its last position."""
-
-    @abstractmethod
     def _feed_some(self, log: str, last: int) -> bool:
         """Feeds a bounded number of events; False when nothing is left."""
 
 
 class FieldFeed(IndexFeed):
-    """Feeds a FieldIndex."""
-
-    def __init__(self, log: LogStore, index: FieldIndex, paths_of: PathsOf) -> None:
+    def __init__(self, log: LogStore, index: SqliteFieldIndex, paths_of: PathsOf) -> None:
         super().__init__(log)
         self._index, self._paths_of = index, paths_of
         self._extractions: dict[str, FieldExtractor] = {}
 
     def lag(self, log: str, last: int) -> int:
+        """The number of unindexed events of a log, given its last position."""
         if not self._paths_of(log):
             return 0
         return last - min(self._index.fed(log).values(), default=0)
 
     def paths(self, log: str) -> Sequence[str]:
-        """The fields of a log that are declared and made ready."""
         extraction = self._extractions.get(log)
         every = () if extraction is None else extraction.paths
         return tuple(path for path in every if path != UNINDEXABLE)
@@ -289,7 +279,7 @@ def _spots(placed: LocatedBlock) -> PackedLocations:
 class FieldFinder:
     """See Finder. Cost: the candidates, and one search per 131,072 positions without any."""
 
-    def __init__(self, log: LogStore, index: FieldIndex, feed: FieldFeed) -> None:
+    def __init__(self, log: LogStore, index: SqliteFieldIndex, feed: FieldFeed) -> None:
         self._log_store, self._index, self._feed = log, index, feed
 
     def find(
@@ -341,7 +331,6 @@ class FieldFinder:
     def _read_some(
         self, log: str, positions: Sequence[int], read: int, edge: int, *, decided: bool
     ) -> IndexMatches:
-        """The first events, and the positions of the remaining ones."""
         found = self._read(log, positions[:read], edge)
         if found.through < edge:
             return found  # they are large: read the others later
@@ -416,35 +405,7 @@ def _decoded(block: Block | None) -> list[Event]:
         return []  # reported when the block was indexed, or by its readers
 
 
-class MixedFinder:
-    """See Finder. Uses the store's own evaluation where it has one, else the field index."""
-
-    def __init__(self, own: Finder, beside: Finder, is_own: Callable[[str], bool]) -> None:
-        self._own, self._beside, self._is_own = own, beside, is_own
-
-    def find(
-        self,
-        log: str,
-        query: Query,
-        *,
-        after: int,
-        until: int,
-        limit: int,
-        read: int | None = None,
-    ) -> IndexMatches | None:
-        finder = self._of(log)
-        return finder.find(log, query, after=after, until=until, limit=limit, read=read)
-
-    def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
-        return self._of(log).fetch(log, positions)
-
-    def _of(self, log: str) -> Finder:
-        return self._own if self._is_own(log) else self._beside
-
-
 class HistoryFeed(IndexFeed):
-    """Feeds a HistoryIndex."""
-
     def __init__(
         self, log: LogStore, index: HistoryIndex, recent: DecodedBlocks | None = None
     ) -> None:
@@ -456,9 +417,6 @@ class HistoryFeed(IndexFeed):
     def catch_up(self) -> None:
         if self._index.needs_feeding:
             super().catch_up()
-
-    def lag(self, log: str, last: int) -> int:
-        return last - self._fed.get(log, 0) if self._index.needs_feeding else 0
 
     def prune(self, log: str, first: int, last: int) -> None:
         """Removes a range of positions from the index, a bounded number at a time; it is not fed

@@ -42,7 +42,6 @@ class Notifier:
         self._waiters: list[_Waiter] = []
 
     def listen(self) -> asyncio.Future[None]:
-        """A future that the next `notify` resolves."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._guard:
@@ -118,9 +117,7 @@ class ByteBudget:
         return admitted
 
     def _withdraw(self, size: int, future: asyncio.Future[None]) -> None:
-        """A waiting request was cancelled: removes it from the queue, or releases what it was
-        granted.
-        """
+        """Removes a cancelled request from the queue, or releases what it was granted."""
         with self._guard:
             queued = [entry for entry in self._queue if entry[1][1] is not future]
             was_inside = len(queued) == len(self._queue)
@@ -134,9 +131,7 @@ class ByteBudget:
 
 
 def wake(waiters: Iterable[_Waiter]) -> None:
-    """Resolves futures, each in its own loop, with one call per loop; a loop that has ended needs
-    no waking.
-    """
+    """Resolves futures with one call per loop; a loop that has ended needs no waking."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)
@@ -162,8 +157,6 @@ def _resolve(futures: list[asyncio.Future[None]]) -> None:
 
 
 class AppendTarget(Protocol):
-    """A channel as the writer sees it."""
-
     name: str
 
     def commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
@@ -171,8 +164,6 @@ class AppendTarget(Protocol):
 
 
 class Writer(Protocol):
-    """How appends reach the store."""
-
     fault: str
     """Why the last write failed; empty when it did not."""
 
@@ -186,9 +177,7 @@ class Writer(Protocol):
 
 
 class InlineWriter:
-    """Writes in the calling task. The next write of the same loop cannot begin before, so nothing
-    is to be grouped.
-    """
+    """Writes in the calling task, for stores that do not wait for a disk."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -224,17 +213,13 @@ class StorePace:
 
     @property
     def is_fast(self) -> bool:
-        """The latest answers were all fast."""
         return self._fast_in_row >= self._trust_after
 
     def took(self, duration_ns: int) -> None:
-        """Records how long a call took."""
         self._fast_in_row = self._fast_in_row + 1 if duration_ns <= self._fast_ns else 0
 
 
 class _Request(msgspec.Struct):
-    """One pending append."""
-
     target: AppendTarget
     events: Sequence[Event]
     size: int
@@ -404,12 +389,10 @@ def _answer_all(pairs: list[_Answer]) -> None:
 
 
 def closed_error() -> ChannelUnavailable:
-    """The error of channels that were closed."""
     return ChannelUnavailable("the channels are closed", code="channel.closed")
 
 
 def channel_error(error: StoreUnavailable) -> ChannelUnavailable:
-    """A store's error as a channel's error."""
     return ChannelUnavailable(
         error.message,
         code=error.code,
@@ -425,17 +408,13 @@ def _unforeseen(error: Exception) -> RapportError:
 
 
 async def between_appends(writer: Writer, name: str, work: Callable[[], T]) -> T:
-    """Does work on a channel in the thread that appends to it; raises ChannelUnavailable when the
-    store refuses.
-    """
+    """Does work in the thread that appends to a channel; raises ChannelUnavailable."""
     job = _WriterJob(name, work)
     await writer.write(job, (), 0)
     return job.result
 
 
 class _WriterJob(Generic[T]):
-    """See AppendTarget."""
-
     result: T
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:
@@ -443,6 +422,5 @@ class _WriterJob(Generic[T]):
         self.name, self._work = f"{name}/{id(self)}", work
 
     def commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
-        """Does the work once."""
         self.result = self._work()
         return [AppendResult((), 0)] * len(appends)

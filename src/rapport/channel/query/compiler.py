@@ -33,6 +33,7 @@ from rapport.channel.query.tree import (
     Value,
     field_kind,
     kind_of,
+    uses_payload,
 )
 from rapport.core.event import StoredEvent
 
@@ -55,8 +56,8 @@ def condition_source(condition: Condition, *, in_xml: bool = False) -> tuple[str
     """
     writer = _XmlWriter() if in_xml else _Writer()
     parts = condition.parts if isinstance(condition, And) else (condition,)
-    early = [writer.true(part) for part in parts if not _uses_payload(part)]
-    late = [part for part in parts if _uses_payload(part)]
+    early = [writer.true(part) for part in parts if not uses_payload(part)]
+    late = [part for part in parts if uses_payload(part)]
     lines = ["def matches(stored):", "    event = stored.event", *_refusals(early)]
     if late and in_xml:
         begins = ("text = xml_text(event.data)", "document = xml_document(text)")
@@ -100,15 +101,6 @@ def _payload_lines(writer: _Writer, parts: list[Condition], *before: str) -> lis
 
 def _refusals(codes: list[str]) -> list[str]:
     return [f"    if not {code}: return False" for code in codes]
-
-
-def _uses_payload(node: object) -> bool:
-    if isinstance(node, Field):
-        return node.path[0] == "data"
-    if isinstance(node, tuple):
-        return any(_uses_payload(part) for part in node)
-    fields = getattr(node, "__struct_fields__", ())
-    return any(_uses_payload(getattr(node, name)) for name in fields)
 
 
 class _Writer:
@@ -227,7 +219,7 @@ class _Writer:
             case Arithmetic(sign, left, right):
                 operands = f"{self.cast(left, 'number')}, {self.cast(right, 'number')}"
                 code = f"calculate({sign!r}, {operands})"
-                return self._once(node, code) if _uses_payload(node) else code
+                return self._once(node, code) if uses_payload(node) else code
             case _:
                 raise AssertionError(f"{node!r} is no value")
 

@@ -87,8 +87,6 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class ScriptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The content of a request."""
-
     name: str
     arguments: dict[str, Any] = {}
     where: str = ""
@@ -97,8 +95,6 @@ class ScriptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Scripts:
-    """The scripts of a site by name."""
-
     def __init__(self) -> None:
         self._scripts: dict[str, Script] = {}
 
@@ -107,7 +103,6 @@ class Scripts:
         self._scripts.update(scripts)
 
     def names(self) -> list[str]:
-        """All names, sorted."""
         return sorted(self._scripts)
 
     def get(self, name: str, version: str = "") -> Script:
@@ -125,9 +120,7 @@ class Scripts:
 
 
 def script_query(given: Any, scripts: Scripts | None = None) -> Query:
-    """A query that names a script of the site, an object or JSON; raises InvalidInput, QueryError
-    (`where`).
-    """
+    """A query that names a script of the site; raises InvalidInput, QueryError (`where`)."""
     scripts = scripts or Scripts()
     request = _read_script_request(given)
     script = scripts.get(request.name, request.version)
@@ -426,9 +419,7 @@ def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
 
 
 def _everything(request: OwnTermsRequest, views: InterpretationViews) -> Query:
-    """No condition: includes events without a canonical type, which every consumer
-    gets unchanged.
-    """
+    """No condition: includes events without a canonical type, which all consumers get."""
     views.get(request.interpretation)
     text = msgspec.json.encode(OwnTermsRequest(request.interpretation), order="sorted").decode()
     return Query(OWN, text, lambda stored: True, Bounds(), TRUE)

@@ -201,7 +201,6 @@ class MessageSet(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many messages the set has."""
         return len(self.events) or self.unread
 
 

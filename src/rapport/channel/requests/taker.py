@@ -69,8 +69,6 @@ _LEASE_BYTES = 8
 
 
 class SourceChannels(DeliveringChannels, Protocol):
-    """The open channels as the source side uses them."""
-
     clock: Clock
     log: LogStore
     records: RecordStore
@@ -129,12 +127,10 @@ class Taker:
         return taken
 
     async def positions_of(self, channel: str, token: str) -> tuple[int, ...] | None:
-        """The positions that a token took; None when no take of it is remembered."""
         take = (await self.taken(channel)).take_of(token_digest(token))
         return None if take is None else tuple(take.positions())
 
     async def has_taken(self, channel: str, token: str) -> bool:
-        """Whether a token took its messages before."""
         return (await self.taken(channel)).take_of(token_digest(token)) is not None
 
     async def take(
@@ -181,7 +177,6 @@ class Taker:
         return self._returned.setdefault(channel, asyncio.Event())
 
     def now_ms(self) -> int:
-        """The time that leases count in."""
         return self._time.now_ms()
 
     def is_shared(self, channel: str) -> bool:
@@ -242,9 +237,7 @@ class Taker:
             await self._channels.off_loop(shared.trim)
 
     async def _bring_along(self, channel: str) -> None:
-        """For a channel that was moved here: publishes the takes of its former node to the others
-        once.
-        """
+        """Publishes the takes of a moved channel's former node to the others, once."""
         own, shared = self._taken[channel], self._shared[channel]
         if own.is_untouched():
             return
@@ -283,8 +276,6 @@ async def _outlast(work: asyncio.Future[bool]) -> bool:
 
 
 class LeasedMessages(msgspec.Struct, frozen=True):
-    """Messages leased to a worker, and their leases by position."""
-
     events: tuple[StoredEvent, ...]
     leases: dict[int, MessageLease]
     gaps: tuple[Gap, ...] = ()

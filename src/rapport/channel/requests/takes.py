@@ -41,15 +41,12 @@ SUMMARY_EVERY = 1_000
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True):
-    """The runs of positions (first, last) that one token took, and until when this
-    is remembered.
-    """
+    """The runs (first, last) of positions that one token took, and until when it is known."""
 
     until_ms: int
     runs: tuple[tuple[int, int], ...]
 
     def positions(self) -> Iterator[int]:
-        """Every position, in order."""
         for first, last in self.runs:
             yield from range(first, last + 1)
 
@@ -89,7 +86,6 @@ class TakenMessages:
         """Messages that are taken for a time; they are not held."""
 
     def holds(self, position: int) -> bool:
-        """Whether the message at a position was taken."""
         row = self._rows.get(position // ROW_BITS)
         if position < self._first:
             return True
@@ -103,7 +99,6 @@ class TakenMessages:
         return self._end_of_run(position)
 
     def forget_before(self, position: int) -> None:
-        """Drops positions that the channel has trimmed."""
         self._first = max(self._first, position)
         self._floor = max(self._floor, position - 1)
         self.leases.drop_before(position)
@@ -115,7 +110,6 @@ class TakenMessages:
         return not self._rows and not self._is_summed_up and not len(self.leases)
 
     def take_of(self, token: str) -> Take | None:
-        """The take of a token (its digest); None when none is remembered."""
         return self._takes.get(token)
 
     def changes(
@@ -134,9 +128,7 @@ class TakenMessages:
     def lease_changes(
         self, leases: Mapping[int, MessageLease], done: Sequence[int]
     ) -> list[Change]:
-        """The changes for leased, returned and consumed messages; nothing changes before
-        `confirm_leases`.
-        """
+        """The changes for leased, returned and consumed messages, to be confirmed later."""
         changes: list[Change] = [
             Put(LEASES, lease_key(self._channel, position), msgspec.msgpack.encode(lease))
             for position, lease in leases.items()
@@ -180,9 +172,7 @@ class TakenMessages:
         self._expired.clear()
 
     def contents(self) -> tuple[int, dict[int, int], dict[str, Take]]:
-        """The whole state: everything up to a position is taken, rows of bits
-        behind it, the notes.
-        """
+        """Everything up to a position is taken, rows of bits behind it, the notes."""
         floor = self.skip(0)
         rows = {n: row for n, row in self._rows.items() if (n + 1) * ROW_BITS > floor + 1}
         return floor, rows, dict(self._takes)
@@ -196,7 +186,6 @@ class TakenMessages:
         return all(one in self.leases or self.holds(one) for one in other.leases.all())
 
     def add_all_through(self, position: int) -> None:
-        """Marks everything up to a position as taken."""
         self._is_summed_up = True
         self.forget_before(position + 1)
 
@@ -205,11 +194,9 @@ class TakenMessages:
         self._rows[number] = self._rows.get(number, 0) | row
 
     def restore_row(self, number: int, row: bytes) -> None:
-        """Restores a row from the records."""
         self._rows[number] = int.from_bytes(row, "little")
 
     def restore_take(self, token: str, take: Take) -> None:
-        """Restores a note from the records."""
         if token in self._takes:
             return
         self._takes[token] = take
@@ -232,7 +219,6 @@ class TakenMessages:
             self._expired.append(token)
 
     def _rows_with(self, positions: Sequence[int]) -> dict[int, int]:
-        """The rows that positions fall into, with these marked."""
         rows: dict[int, int] = {}
         for position in positions:
             number = position // ROW_BITS
@@ -247,19 +233,15 @@ def row_key(channel: str, number: int) -> str:
 
 
 def take_key(channel: str, token: str) -> str:
-    """Key of a note."""
     return f"{channel}/{token}"
 
 
 def lease_key(channel: str, position: int) -> str:
-    """Key of the lease of a message."""
     return f"{channel}/{position:020d}"
 
 
 def load_taken(records: RecordStore, channel: str) -> TakenMessages:
-    """The taken messages in the records: one row of 512 bytes per 4,096 positions in use. Raises
-    Corrupt.
-    """
+    """The taken messages in the records: 512 bytes per 4,096 positions. Raises Corrupt."""
     taken = TakenMessages(channel)
     try:
         for key, row in all_records(records, TAKEN, prefix=f"{channel}/"):
@@ -278,9 +260,7 @@ def load_taken(records: RecordStore, channel: str) -> TakenMessages:
 
 
 def rows_before(records: RecordStore, channel: str, position: int, limit: int) -> list[Change]:
-    """Deletions of rows that lie wholly before a position, and of leases; at most
-    so many of each.
-    """
+    """Deletions of rows and leases that lie wholly before a position, `limit` of each."""
     rows = records.find(TAKEN, prefix=f"{channel}/", limit=limit)
     leases = records.find(LEASES, prefix=f"{channel}/", limit=limit)
     gone = [(TAKEN, key) for key, _row in rows if key < row_key(channel, position // ROW_BITS)]
@@ -289,8 +269,6 @@ def rows_before(records: RecordStore, channel: str, position: int, limit: int) -
 
 
 class TookRecord(msgspec.Struct, frozen=True, array_like=True, tag="took"):
-    """One token took messages."""
-
     token: str
     take: Take
 
@@ -328,7 +306,6 @@ class SharedTakes:
 
     @property
     def is_long(self) -> bool:
-        """Whether a summary is due."""
         return self.known - self._summed_up >= SUMMARY_EVERY
 
     def read(self) -> list[Block]:
@@ -351,9 +328,7 @@ class SharedTakes:
             self.known = block.last
 
     def append(self, record: AnyRecord, received: int) -> list[Block]:
-        """Appends a record durably and returns its blocks; raises Overtaken when another node was
-        faster.
-        """
+        """Appends a record durably; raises AppendConflict when another node was faster."""
         body = msgspec.msgpack.encode(record)
         return self.log.append_after(self.name, self.known, [(1, body)], received)
 
