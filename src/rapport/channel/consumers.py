@@ -252,7 +252,6 @@ class ReplayConsumer:
         await self._record(replay, error)
 
     async def _record(self, replay: Replay, error: str) -> None:
-        """Records the result; a letter that failed again stays open."""
         subject = f"{replay.channel}/{replay.reader}"
         now_ms, tried = self._clock.now_ms(), str(replay.asked_ms)
         kind = FAILED_AGAIN if error else REPLAYED

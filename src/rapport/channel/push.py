@@ -21,9 +21,9 @@ import msgspec
 
 from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import HANDLE
-from rapport.core.errors import Corrupt, InvalidInput, NotAllowed
+from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.xml import XmlNode, parse_xml
-from rapport.store.base import RecordStore, all_records
+from rapport.store.base import RecordStore, all_records, decode_record
 
 LONGEST_ADDRESS = 2_048
 _PORTS = {"http": 80, "https": 443}
@@ -151,7 +151,12 @@ class PushSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_pushes(records: RecordStore) -> list[PushSubscription]:
     """All subscriptions; raises Corrupt when one cannot be read."""
-    return [_decode(key, raw) for key, raw in all_records(records, TABLE)]
+    return [
+        decode_record(
+            raw, PushSubscription, f"the push subscription {key!r}", code="push.bad_record"
+        )
+        for key, raw in all_records(records, TABLE)
+    ]
 
 
 def save_push(records: RecordStore, push: PushSubscription) -> None:
@@ -162,15 +167,6 @@ def save_push(records: RecordStore, push: PushSubscription) -> None:
 def forget_push(records: RecordStore, session: str) -> None:
     """Durable when it returns."""
     records.delete(TABLE, session)
-
-
-def _decode(key: str, raw: bytes) -> PushSubscription:
-    try:
-        return msgspec.msgpack.decode(raw, type=PushSubscription)
-    except msgspec.DecodeError as error:
-        raise Corrupt(
-            f"the push subscription {key!r} cannot be read: {error}", code="push.bad_record"
-        ) from None
 
 
 class PushFailure(msgspec.Struct, frozen=True):

@@ -207,7 +207,6 @@ class ClockJumpGuard:
 
 
 def _extrapolated(seen: tuple[int, int], steady_ms: int) -> int:
-    """The wall time now if it advanced evenly since."""
     return seen[0] + steady_ms - seen[1]
 
 

@@ -174,7 +174,6 @@ class WorkerFunctions(Generic[FailureT]):
         return self._failed("raised", f"the {self._what} {call!r}: {outcome.message}")
 
     def _ready_worker(self, call: str) -> _Worker:
-        """A worker that has loaded `call`."""
         if self._closed:
             raise self._failed("unavailable", "the node is stopping")
         now_ms = self._clock.steady_ns() // 1_000_000

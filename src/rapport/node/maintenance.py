@@ -18,7 +18,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.config import ChannelsConfig
 from rapport.channel.dead_letters import DeadLetterAdmin
-from rapport.channel.export.export_schedule import (
+from rapport.channel.export_schedule import (
     LAKE_MARK,
     READER,
     ExportBacklog,

@@ -155,7 +155,7 @@ class NeighbourSearch:
     def _ask(self, address: Address, now: Now) -> None:
         trip = self._trips.get(address)
         step = SendJoin(address, next(self._numbers), self._by_hand)
-        self._asked.sent(address, address, step, now, trip.timeout_ms() if trip else UNKNOWN_MS)
+        self._asked.sent(address, address, step, now, trip.timeout_ms if trip else UNKNOWN_MS)
         self.steps.append(step)
 
     def _ask_another(self, instead_of: Address, now: Now) -> None:
@@ -369,7 +369,7 @@ class JoinProcess:
         if len(trips) < max(self._at_least, 1):
             self.result = JoinFailure(len(trips))
             return
-        by_latency = sorted(trips, key=lambda address: trips[address].mean_ms())
+        by_latency = sorted(trips, key=lambda address: trips[address].mean_ms)
         near = by_latency[: max(self._at_most - 1, 0)]
         rest = by_latency[len(near) :]
         # If all fit, all are chosen, and any of them is the random one.

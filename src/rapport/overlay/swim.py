@@ -305,7 +305,6 @@ class Swim:
         )
 
     def _in_periods(self, number: int) -> float:
-        """A random duration of about `number` periods."""
         return self.settings.period_ms * number * (0.5 + self._chance.random())
 
     # --- probing ---

@@ -8,11 +8,13 @@ before any back end is used, so that all of them refuse the same input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable, Unsupported
+
+T = TypeVar("T")
 
 READ_BYTES = 32 * 1024 * 1024
 """A read ends with the block that brings it to so many bytes: a caller that asks for a number of
@@ -272,6 +274,14 @@ class RecordStore(Protocol):
 
     def close(self) -> None:
         """Ends; a second call is no error."""
+
+
+def decode_record(raw: bytes, type: type[T], what: str, *, code: str, hint: str = "") -> T:
+    """What is stored as msgpack; raises Corrupt naming it."""
+    try:
+        return msgspec.msgpack.decode(raw, type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"{what} cannot be read: {error}", code=code, hint=hint) from None
 
 
 class Guard(msgspec.Struct, frozen=True):

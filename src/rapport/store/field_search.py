@@ -129,9 +129,6 @@ def drop_dense(connection: sqlite3.Connection, field: int, *, through: int | Non
 def completed_partitions(before: int, reached: int, pieces: Iterable[tuple[int, int]]) -> list[int]:
     """The partitions with entries that end when a field that was fed up to `before` is fed up to
     `reached`; `pieces` are the (first, last) positions that were fed now.
-
-    >>> completed(5, PARTITION + 7, [(6, PARTITION + 7)])
-    [0]
     """
     touched = {(before + 1) >> PARTITION_BITS}
     for first, last in pieces:

@@ -375,7 +375,6 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _begin_run(connection: sqlite3.Connection, size: int) -> int:
-    """Adds a run of about that many entries; returns its number."""
     added = "INSERT INTO runs (level, size) VALUES (?, ?)"
     number = connection.execute(added, (level_of(size), size)).lastrowid
     assert number is not None, "a row that was inserted has a number"
@@ -389,7 +388,6 @@ def _write_run(connection: sqlite3.Connection, run: int, entries: SortedRun) -> 
 
 
 def _merge_where_many(connection: sqlite3.Connection) -> None:
-    """Merges the runs of each level that has enough of them."""
     many = "SELECT level FROM runs WHERE level < ? GROUP BY level HAVING count(*) >= ? LIMIT 1"
     while row := connection.execute(many, (LAST_LEVEL, MERGED_AT_ONCE)).fetchone():
         select = "SELECT number, size FROM runs WHERE level = ?"
@@ -397,7 +395,6 @@ def _merge_where_many(connection: sqlite3.Connection) -> None:
 
 
 def _merge(connection: sqlite3.Connection, sizes: dict[int, int]) -> None:
-    """Merges runs, one range of keys at a time."""
     kept = dict(connection.execute("SELECT number, kept FROM logs").fetchall())
     merged, size = _begin_run(connection, sum(sizes.values())), 0
     for first, end in key_ranges(sum(sizes.values())):

@@ -28,7 +28,7 @@ from rapport.store.base import (
 )
 from rapport.store.nats_connection import PATIENCE_SECONDS, NatsConnection
 from rapport.store.nats_groups import check_prefix, decode_token, read_mark
-from rapport.store.nats_stream import NatsLog, NatsStream, pieces_of
+from rapport.store.nats_stream import NatsLog, pieces_of
 
 _log = get_logger(__name__)
 
@@ -68,7 +68,7 @@ class NatsWatch:
     def __init__(self, connection: NatsConnection, prefix: str, grown: OnGrowth) -> None:
         self._connection, self._prefix, self._grown = connection, prefix, grown
         self._sequences: dict[str, int] = {}
-        self._logs: dict[str, NatsStream] = {}
+        self._logs: dict[str, NatsLog] = {}
         self._look = asyncio.Event()
 
     async def start(self) -> None:
@@ -109,7 +109,7 @@ class NatsWatch:
             if self._sequences.get(log, 0) == sequence:
                 continue
             if log not in self._logs:
-                self._logs[log] = NatsStream(log, self._prefix, self._connection)
+                self._logs[log] = NatsLog(log, self._prefix, self._connection)
             tail = await self._logs[log].refresh()
             self._sequences[log] = sequence
             if tail is not None and tail.position:

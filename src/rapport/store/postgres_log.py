@@ -176,7 +176,7 @@ class RowAppend(msgspec.Struct, frozen=True):
 
 
 def append_rows(connections: PostgresConnections, addition: RowAppend) -> None:
-    """Durable when it returns; raises Overtaken when the log does not end at `after`.
+    """Durable when it returns; raises AppendConflict when the log does not end at `after`.
 
     After a broken connection it checks whether the rows are there and appends them again if not.
     Raises ConnectionLost while the server stays away: then only reading the log shows the outcome.
@@ -379,7 +379,7 @@ class PostgresLogStore:
         self.connections.run(lambda link: move_log_end(link, number, position))
 
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
-        """See LogStore; raises Overtaken when the log does not end before the blocks."""
+        """See LogStore; raises AppendConflict when the log does not end before the blocks."""
         if blocks:
             check_contiguous(log, blocks[0].first - 1, blocks)
             self._append(log, blocks)

@@ -503,7 +503,6 @@ class SegmentLog:
         return LogPiece(segment.first, last, self._directory.size_of(segment), *segment.times)
 
     def _times(self, segment: Segment, last: int) -> tuple[int, int]:
-        """Times of the oldest and newest readable records."""
         oldest = self.read_after(segment.first - 1, 1)
         newest = self.read_after(last - 1, 1) or oldest
         times = [block.received for block in (*oldest, *newest)]
@@ -578,7 +577,6 @@ class SegmentLog:
 
 
 def _encode(placed: Sequence[Block]) -> list[bytes]:
-    """The frames of one group, a header and a body each."""
     group: list[bytes] = []
     for index, block in enumerate(placed):
         header = encode_header(

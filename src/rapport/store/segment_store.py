@@ -274,7 +274,6 @@ class SegmentLogStore:
             raise disk_error(f"cannot open log {name!r}", error) from error
 
     def _discard(self, log: str) -> None:
-        """Removes a new log without records."""
         with self._guard:
             empty = self._open.pop(log, None)
         if empty is not None:

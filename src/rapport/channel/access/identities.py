@@ -312,7 +312,6 @@ def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityCon
 
 
 def _with_role(grant: Grant, fields: Fields) -> Grant:
-    """The grant with the rights of the role that the identity is given."""
     text = fields.filled_text("role", example='"operator"') if fields.has("role") else ""
     role = next((one for one in ROLES if one == text), None)
     if text and role is None:
@@ -624,7 +623,6 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
         return self.tokens.find(token)
 
     def is_closed(self) -> bool:
-        """Whether callers have to authenticate."""
         return len(self.tokens) > 0 or self.access.has_people()
 
     def with_node_token(self, token: str) -> Admission:

@@ -65,7 +65,6 @@ class AsyncListener(_OpenedInThread[Listener]):
         directory: str | Path | None = None,
         **options: Any,
     ) -> None:
-        """Takes the arguments of Listener; nothing is opened yet."""
         super().__init__(partial(Listener, url, channel, query, directory=directory, **options))
         self._turn = asyncio.Lock()
 
@@ -134,7 +133,6 @@ class AsyncLeasedListener:
         query: str | dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """Takes the arguments of LeasedListener and raises as it does."""
         self._listener = LeasedListener(url, channel, query, **options)
         self._turn = asyncio.Lock()
         self._pulling: asyncio.Future[list[LeasedEvent]] | None = None
@@ -215,7 +213,6 @@ class AsyncPublisher(_OpenedInThread[Publisher]):
     """
 
     def __init__(self, outbox: str | Path, url: str, **options: Any) -> None:
-        """Takes the arguments of Publisher; nothing is opened yet."""
         super().__init__(partial(Publisher, outbox, url, **options))
 
     async def publish(

@@ -405,7 +405,6 @@ class ListenerPusher:
         return None
 
     def _handle(self, received: ReceivedEvent) -> bool:
-        """Handles an event; False when ended before a further try."""
         for failures in range(self._policy.attempts):
             try:
                 self._callback(received)

@@ -144,7 +144,6 @@ def read_rejected(logs: LogReader) -> list[RejectedEvent]:
 
 
 def _read_forgotten(logs: LogReader) -> set[int]:
-    """Numbers of rejected events that were forgotten."""
     found: set[int] = set()
     for block in all_blocks(logs, FORGOTTEN):
         try:
@@ -218,8 +217,6 @@ def _entries(
 
 
 class _Added:
-    """A call of `add` that waits for its disk sync."""
-
     __slots__ = ("error", "events", "last")
 
     def __init__(self, events: Sequence[Event]) -> None:

@@ -115,7 +115,6 @@ class ChannelMover:
         return digest
 
     def _finish_removal(self, name: str, report: ReportStep) -> None:
-        """Removes the copy that an earlier move left behind."""
         note = self._note(name)
         if note is not None and note.state == "removing":
             self._stores[note.source].remove(take_log(name))

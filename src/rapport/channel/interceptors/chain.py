@@ -20,9 +20,9 @@ import msgspec
 
 from rapport.channel.log.logged_channel import CURSORS, cursor_key, reader_positions
 from rapport.channel.validation import READER_PREFIX, check_reader_name
-from rapport.core.errors import Corrupt, DuplicateName, UnknownName
+from rapport.core.errors import DuplicateName, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
-from rapport.store.base import Change, Delete, Put, RecordStore, all_records
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records, decode_record
 
 At = Literal["append", "delivery"]
 MOST_FAULTS = 5
@@ -126,13 +126,10 @@ class InterceptorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interceptor_status(standing: ActiveInterceptor) -> InterceptorStatus:
-    declared = standing.declared
+    declared = msgspec.structs.asdict(standing.declared)
+    del declared["order"]
     return InterceptorStatus(
-        name=declared.name,
-        channels=declared.channels,
-        kind=declared.kind,
-        at=declared.at,
-        settings=declared.settings,
+        **declared,
         is_kept=standing.is_kept,
         state="holds back" if standing.holds_back else "off" if standing.is_off else "on",
         seen=standing.seen,
@@ -248,14 +245,12 @@ def put_spec(declared: InterceptorSpec) -> Change:
 
 def load_specs(records: RecordStore) -> list[InterceptorSpec]:
     """All that are kept, in order; raises Corrupt."""
-    found: list[InterceptorSpec] = []
-    for key, raw in all_records(records, INTERCEPTORS):
-        try:
-            found.append(msgspec.msgpack.decode(raw, type=InterceptorSpec))
-        except msgspec.DecodeError as error:
-            raise Corrupt(
-                f"the interceptor {key!r} cannot be read: {error}", code="interceptor.bad_record"
-            ) from None
+    found = [
+        decode_record(
+            raw, InterceptorSpec, f"the interceptor {key!r}", code="interceptor.bad_record"
+        )
+        for key, raw in all_records(records, INTERCEPTORS)
+    ]
     return sorted(found, key=lambda one: (one.order, one.name))
 
 

@@ -54,6 +54,7 @@ from rapport.store.base import (
     all_blocks,
     all_records,
     as_shared_log,
+    decode_record,
 )
 from rapport.store.gaps import LogGaps
 
@@ -358,13 +359,9 @@ class LoggedChannel:
         return unexpired(events, self._channels.ttl_of(self.name), self._channels.time.now_ms())
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        if self._has_after(position):
-            return True
-        if timeout_ms is None:
-            while not self._has_after(position):
-                await self._wait_for_notify(position)
-            return True
-        return await self._wait_until(position, timeout_ms)
+        return await self.notifier.wait_until(
+            lambda: self._has_after(position), self._parts.clock, timeout_ms
+        )
 
     def last_position(self) -> int:
         return self._last
@@ -427,7 +424,6 @@ class LoggedChannel:
         return self._shared_log.append_after(self.name, self._known, blocks, received)
 
     def _read_on(self) -> None:
-        """Processes the events that other processes appended."""
         seen, log = self._seen_window(), self._parts.log
         last = log.last_position(self.name)
         for block in all_blocks(log, self.name, self._known, max_records=_READ_RECORDS):
@@ -581,26 +577,6 @@ class LoggedChannel:
             position = unreadable_to
         return self._last > position
 
-    async def _wait_for_notify(self, position: int) -> None:
-        notified = self.notifier.listen()
-        if not self._has_after(position):  # the notification may have come before we listened
-            await notified
-
-    async def _wait_until(self, position: int, timeout_ms: int) -> bool:
-        clock = self._parts.clock
-        pause = asyncio.ensure_future(clock.sleep(timeout_ms))
-        try:
-            while not self._has_after(position):
-                notified = self.notifier.listen()
-                if self._has_after(position):
-                    return True
-                await asyncio.wait((notified, pause), return_when=asyncio.FIRST_COMPLETED)
-                if pause.done():
-                    return self._has_after(position)
-            return True
-        finally:
-            pause.cancel()
-
 
 # --- readers with a cursor ------------------------------------------------------------------------
 
@@ -622,14 +598,13 @@ def load_cursor(records: RecordStore, channel: str, reader: str) -> Cursor | Non
     raw = records.get(CURSORS, cursor_key(channel, reader))
     if raw is None:
         return None
-    try:
-        return msgspec.msgpack.decode(raw, type=Cursor)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Corrupt(
-            f"the cursor of {reader!r} in channel {channel!r} cannot be read: {error}",
-            code="channel.bad_cursor",
-            hint="the reader must be set to a position again; its events are all still there",
-        ) from None
+    return decode_record(
+        raw,
+        Cursor,
+        f"the cursor of {reader!r} in channel {channel!r}",
+        code="channel.bad_cursor",
+        hint="the reader must be set to a position again; its events are all still there",
+    )
 
 
 def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:

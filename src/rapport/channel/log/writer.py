@@ -13,7 +13,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +30,6 @@ QUEUE_BYTES = 32 * 1024 * 1024
 _GROUP_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 256
 """Charged per event besides its data, so that a million empty events are not free."""
-_Answer = tuple["asyncio.Future[AppendResult]", AppendResult | RapportError]
 T = TypeVar("T")
 
 
@@ -57,6 +56,29 @@ class Notifier:
         with self._guard:
             waiters, self._waiters = self._waiters, []
         wake(waiters)
+
+    async def wait_until(
+        self, is_so: Callable[[], bool], clock: Clock, timeout_ms: int | None
+    ) -> bool:
+        """Whether a condition is true now, or after a notification within the time."""
+        if is_so():
+            return True
+        pause = None if timeout_ms is None else asyncio.ensure_future(clock.sleep(timeout_ms))
+        try:
+            while not is_so():
+                notified = self.listen()
+                if is_so():  # the notification may have come before we listened
+                    return True
+                if pause is None:
+                    await notified
+                    continue
+                await asyncio.wait((notified, pause), return_when=asyncio.FIRST_COMPLETED)
+                if pause.done():
+                    return is_so()
+            return True
+        finally:
+            if pause is not None:
+                pause.cancel()
 
 
 class ByteBudget:
@@ -131,12 +153,18 @@ class ByteBudget:
 
 
 def wake(waiters: Iterable[_Waiter]) -> None:
+    resolve((loop, future, None) for loop, future in waiters)
+
+
+def resolve(
+    answers: Iterable[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], object]],
+) -> None:
     """Resolves futures with one call per loop; a loop that has ended needs no waking."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for loop, future in waiters:
-        by_loop.setdefault(loop, []).append(future)
-    for loop, futures in by_loop.items():
-        call_in(loop, _resolve, futures)
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
+    for loop, future, answer in answers:
+        by_loop.setdefault(loop, []).append((future, answer))
+    for loop, pairs in by_loop.items():
+        call_in(loop, _answer_all, pairs)
 
 
 def call_in(loop: asyncio.AbstractEventLoop, action: Callable[..., None], *values: object) -> bool:
@@ -148,12 +176,6 @@ def call_in(loop: asyncio.AbstractEventLoop, action: Callable[..., None], *value
             raise
         return False
     return True
-
-
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
 
 
 class AppendTarget(Protocol):
@@ -371,14 +393,13 @@ class ThreadWriter:
 
     def _commit(self, group: list[_Request]) -> None:
         answers = self._committed(group)
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
-        for request, answer in zip(group, answers, strict=True):
-            by_loop.setdefault(request.loop, []).append((request.future, answer))
-        for loop, pairs in by_loop.items():
-            call_in(loop, _answer_all, pairs)
+        resolve(
+            (request.loop, request.future, answer)
+            for request, answer in zip(group, answers, strict=True)
+        )
 
 
-def _answer_all(pairs: list[_Answer]) -> None:
+def _answer_all(pairs: list[tuple[asyncio.Future[Any], object]]) -> None:
     for future, answer in pairs:
         if future.done():
             continue

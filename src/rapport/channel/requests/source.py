@@ -536,7 +536,7 @@ class MessageSource:
         while True:
             await self.taker.taken_latest(parsed.name)
             events = await self._recall(parsed, place)
-            if events is None or await self.taker.has_taken(parsed.name, token):
+            if events is None or await self.taker.positions_of(parsed.name, token) is not None:
                 return events
             leaving = self._leaving(parsed, events)
             if await self.taker.take(parsed.name, leaving, token, parsed.lease_minutes):

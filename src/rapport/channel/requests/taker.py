@@ -130,9 +130,6 @@ class Taker:
         take = (await self.taken(channel)).take_of(token_digest(token))
         return None if take is None else tuple(take.positions())
 
-    async def has_taken(self, channel: str, token: str) -> bool:
-        return (await self.taken(channel)).take_of(token_digest(token)) is not None
-
     async def take(
         self, channel: str, events: Sequence[StoredEvent], token: str, minutes: int
     ) -> bool:
@@ -180,7 +177,6 @@ class Taker:
         return self._time.now_ms()
 
     def is_shared(self, channel: str) -> bool:
-        """Whether other nodes take from the channel as well."""
         return channel in self._shared
 
     async def _make_durable(
@@ -363,7 +359,6 @@ class LeasedTakes:
     # --- looking for work -------------------------------------------------------------------------
 
     async def _lease_next(self, lease_request: _LeaseRequest) -> tuple[LeasedMessages, MessageSet]:
-        """Leases available messages; also returns how far the scan reached."""
         while True:
             taken = await self._taker.taken_latest(lease_request.name)
             now_ms = self._taker.now_ms()
@@ -429,7 +424,6 @@ class LeasedTakes:
         left_ms: int,
         returned: asyncio.Event,
     ) -> None:
-        """Waits for a new or returned message, the end of a lease, or the time-out."""
         leases = (await self._taker.taken(lease_request.name)).leases
         due_ms = leases.next_due_ms()
         if due_ms is not None:

@@ -31,6 +31,7 @@ from rapport.store.base import (
     SharedLogStore,
     all_blocks,
     all_records,
+    decode_record,
     take_log,
 )
 
@@ -118,9 +119,7 @@ class TakenMessages:
         """The changes for a token's take; nothing is taken before `confirm`."""
         note = Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
         changes: list[Change] = [note]
-        for number, row in self._rows_with(positions).items():
-            raw = row.to_bytes(ROW_BITS // 8, "little")
-            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        changes += self._row_puts(self._rows_with(positions))
         self.expire(now_ms)
         changes += [Delete(TAKES, take_key(self._channel, old)) for old in self._expired]
         return changes
@@ -133,9 +132,7 @@ class TakenMessages:
             Put(LEASES, lease_key(self._channel, position), msgspec.msgpack.encode(lease))
             for position, lease in leases.items()
         ]
-        for number, row in self._rows_with(done).items():
-            raw = row.to_bytes(ROW_BITS // 8, "little")
-            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        changes += self._row_puts(self._rows_with(done))
         return changes + [Delete(LEASES, lease_key(self._channel, one)) for one in done]
 
     def confirm_leases(self, leases: Mapping[int, MessageLease], done: Sequence[int]) -> None:
@@ -154,10 +151,7 @@ class TakenMessages:
             through = min(floor - number * ROW_BITS, ROW_BITS - 1)
             rows[number] = rows.get(number, 0) | (1 << through + 1) - 1
         return [
-            *(
-                Put(TAKEN, row_key(self._channel, number), row.to_bytes(ROW_BITS // 8, "little"))
-                for number, row in rows.items()
-            ),
+            *self._row_puts(rows),
             *(
                 Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
                 for token, take in takes.items()
@@ -217,6 +211,12 @@ class TakenMessages:
             _until, token = heapq.heappop(self._due)
             del self._takes[token]
             self._expired.append(token)
+
+    def _row_puts(self, rows: Mapping[int, int]) -> list[Change]:
+        return [
+            Put(TAKEN, row_key(self._channel, number), row.to_bytes(ROW_BITS // 8, "little"))
+            for number, row in rows.items()
+        ]
 
     def _rows_with(self, positions: Sequence[int]) -> dict[int, int]:
         rows: dict[int, int] = {}
@@ -290,7 +290,6 @@ class LeaseRecord(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
 
 
 AnyRecord = TookRecord | SummaryRecord | LeaseRecord
-_READ = msgspec.msgpack.Decoder(AnyRecord)
 
 
 class SharedTakes:
@@ -317,7 +316,13 @@ class SharedTakes:
         for block in blocks:
             if block.first <= self.known:
                 continue
-            record = self._decoded(block)
+            what = f"what was taken from channel {self._channel!r}"
+            record: AnyRecord = decode_record(
+                block.body,
+                AnyRecord,  # type: ignore[arg-type]
+                what,
+                code="channel.bad_takes",
+            )
             if isinstance(record, TookRecord):
                 taken.confirm(tuple(record.take.positions()), record.token, record.take)
             elif isinstance(record, LeaseRecord):
@@ -335,16 +340,6 @@ class SharedTakes:
     def trim(self) -> None:
         """Trims the side log before the last known summary."""
         self.log.trim(self.name, self._summed_up)
-
-    def _decoded(self, block: Block) -> AnyRecord:
-        try:
-            record: AnyRecord = _READ.decode(block.body)
-        except msgspec.DecodeError as error:
-            raise Corrupt(
-                f"what was taken from channel {self._channel!r} cannot be read: {error}",
-                code="channel.bad_takes",
-            ) from None
-        return record
 
 
 def summary_of(taken: TakenMessages, now_ms: int) -> SummaryRecord:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from rapport.channel.export.export_schedule import READER as EXPORT
+from rapport.channel.export_schedule import READER as EXPORT
 from rapport.channel.log.logged_channel import LoggedChannel, reader_positions
 from rapport.channel.log.writer import between_appends
 from rapport.channel.requests.taker import Taker
