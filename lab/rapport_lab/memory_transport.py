@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Container
 
+from rapport.core.errors import DuplicateName
 from rapport.transport.base import (
     MAX_DATAGRAM,
     Address,
     DatagramHandler,
-    check_is_free,
     check_size,
     report_failure,
 )
@@ -110,3 +111,13 @@ class MemoryEndpoint:
             except Exception as error:
                 report_failure(error, sender)
         self._wake()
+
+
+def check_is_free(address: Address, taken: Container[Address]) -> None:
+    """Raises DuplicateName if the address has an endpoint."""
+    if address in taken:
+        raise DuplicateName(
+            f"there is an endpoint at {address[0]}:{address[1]} already",
+            code="transport.address_taken",
+            hint="choose another address, or close the other endpoint",
+        )

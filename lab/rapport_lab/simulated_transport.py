@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import Chance
-from rapport.transport.base import MAX_DATAGRAM, Address, DatagramHandler, check_is_free, check_size
+from rapport.transport.base import MAX_DATAGRAM, Address, DatagramHandler, check_size
+from rapport_lab.memory_transport import check_is_free
 from rapport_lab.scheduler import Scheduler
 
 Position = tuple[float, float]

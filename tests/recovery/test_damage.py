@@ -12,10 +12,11 @@ import pytest
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.log.logged_channel import CURSORS, cursor_key
-from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.sequences import SequenceStamp, counted_in
 from rapport.channel.requests.request import Request
 from rapport.core.errors import Corrupt, NotAllowed, StoreUnavailable
 from rapport.core.event import Event
+from support.numbered_events import stamped
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import pytest
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.consumers import Effect, Emit, serve_with
 from rapport.channel.log.channels import LoggedChannels, LogParts
-from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.sequences import SequenceStamp, counted_in
 from rapport.channel.log.writer import ThreadWriter
 from rapport.channel.requests.request import Request
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
@@ -27,6 +27,7 @@ from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 from support.faults.forgetful_records import ForgetfulRecords
 from support.faults.rounds import check_once, few_or_many
+from support.numbered_events import stamped
 
 STORE = Path("/data/store")
 KEPT, SWEPT, RESULTS = "kept", "swept", "results"

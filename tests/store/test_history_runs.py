@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from rapport.store.history_index import (
     LAST_LEVEL,
-    KeyedIds,
     KeyFilter,
     MemoryHistory,
     SqliteHistory,
@@ -73,26 +72,15 @@ def least_ns(work: Callable[[], object]) -> int:
     return min(taken)
 
 
-def test_blocks_with_and_without_keys_are_indexed_alike_in_any_order():
+def test_of_blocks_only_what_was_not_fed_yet_is_indexed():
     pieces = [[f"id-{place}-{number}" for number in range(3)] for place in range(6)]
-    plain = [(1 + 3 * place, ids) for place, ids in enumerate(pieces)]
-    mixed = [(first, KeyedIds(ids, id_keys(ids)) if first % 2 else ids) for first, ids in plain]
+    blocks = [(1 + 3 * place, ids) for place, ids in enumerate(pieces)]
+    places = {id: first + at for first, ids in blocks for at, id in enumerate(ids)}
     for after in (0, 4, 6, 18):
-        runs = [build_run(3, blocks, after) for blocks in (plain, mixed)]
-        for ids in pieces:
-            for id in ids:
-                assert list(runs[0].find(id_key(id))) == list(runs[1].find(id_key(id)))
-        assert len(runs[0]) == len(runs[1]) == 18 - after
-
-
-def test_ids_that_bring_their_keys_are_indexed_as_those_that_do_not():
-    ids = [f"id-{number}" for number in range(50)]
-    keyed = KeyedIds(ids, id_keys(ids))
-    assert list(keyed) == ids
-    for after in (0, 7):
-        runs = [build_run(3, [(1, given)], after) for given in (ids, keyed)]
-        assert runs[0].keys.tolist() == runs[1].keys.tolist()
-        assert runs[0].places.tolist() == runs[1].places.tolist()
+        run = build_run(3, blocks, after)
+        for id, position in places.items():
+            assert list(run.find(id_key(id))) == ([(3, position)] if position > after else [])
+        assert len(run) == 18 - after
 
 
 def test_counted_ids_have_few_keys_in_common():

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.dead_letters import append_dead_letter
-from rapport.channel.event_search import TimeRange, find_newest
+from rapport.channel.event_lookup import TimeRange, find_newest
 from rapport.communication.ledger_export import safe_cell
 from rapport.core.event import Event, StoredEvent
 from rapport.core.times import format_time

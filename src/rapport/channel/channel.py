@@ -1,6 +1,4 @@
-"""A channel: a named, durable, ordered log of events with an append side and a read side. [CH-1,
-CH-6]
-"""
+"""A channel: a named, durable, ordered log of events. [CH-1, CH-6]"""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class Channel(Protocol):
         """
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        """Returns True as soon as there is an event after `position`, False when the time-out
-        passed.
-        """
+        """True as soon as there is an event after `position`, False when the time-out passed."""
 
     def last_position(self) -> int:
         """Position of the newest durable event; 0 when empty."""
@@ -65,9 +61,7 @@ class GapReader(Protocol):
     """A channel that knows which positions of a range it could not read."""
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """Unreadable positions after `after` and up to `through`, in order. Call it after reading
-        them.
-        """
+        """Unreadable positions after `after` and up to `through`; call it after reading them."""
 
 
 def gaps_between(channel: Channel, after: int, through: int) -> Sequence[Gap]:
@@ -116,9 +110,7 @@ class ChannelLookup(Protocol):
     """Channels by name."""
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name, made when first used. Raises InvalidInput for an impossible
-        name.
-        """
+        """The channel of that name, made when first used; raises InvalidInput."""
 
 
 class Channels(ChannelLookup, Protocol):
@@ -130,9 +122,7 @@ class Channels(ChannelLookup, Protocol):
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> Subscription:
-        """The reader's cursor in the channel, stored under its name; new ones start at the first or
-        the next event.
-        """
+        """The reader's stored cursor; a new one stands at the first or the next event."""
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
         """Every (channel, event) with this id, by index; for explaining, not for hot paths."""

@@ -77,8 +77,6 @@ class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[channels]` table of a site."""
-
     records: str = "embedded"
     postgres: str = ""
     """Named as a secret (`env:NAME`, `file:PATH`); see kernel/settings.read_secret."""

@@ -127,9 +127,7 @@ class RetryingConsumer:
         return f"{type(error).__name__}: {error}"
 
     async def handle(self, batch: Sequence[StoredEvent]) -> None:
-        """Returns when every event of the batch was handled or dead-lettered, and the cursor is
-        committed.
-        """
+        """Returns when each event is handled or dead-lettered and the cursor committed."""
         error = await self._try(batch)
         if error is None:
             return
@@ -254,7 +252,6 @@ class ReplayConsumer:
         await self._record(replay, error)
 
     async def _record(self, replay: Replay, error: str) -> None:
-        """Records the result; a letter that failed again stays open."""
         subject = f"{replay.channel}/{replay.reader}"
         now_ms, tried = self._clock.now_ms(), str(replay.asked_ms)
         kind = FAILED_AGAIN if error else REPLAYED
@@ -348,7 +345,6 @@ def emitted(channel: str, reader: str, cause: StoredEvent, emits: Sequence[Emit]
 async def _append(
     channels: Channels, channel: str, reader: str, effects: Sequence[tuple[StoredEvent, Effect]]
 ) -> None:
-    """Appends emitted events, one append per channel."""
     by_channel: dict[str, list[Event]] = {}
     for stored, effect in effects:
         events = emitted(channel, reader, stored, effect.emits)

@@ -47,9 +47,7 @@ _PAGE = 1_000
 
 
 class LetterFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of a dead letter: reader, position, error. `event` is absent when
-    it would not fit.
-    """
+    """The data of a dead letter; `event` is absent when it would not fit."""
 
     channel: str
     position: int
@@ -177,7 +175,6 @@ class Replay(msgspec.Struct, frozen=True, array_like=True):
 
 
 def put_replay(replay: Replay) -> Put:
-    """The change that queues a replay."""
     return Put(REPLAYS, replay.key, msgspec.msgpack.encode(replay))
 
 
@@ -189,7 +186,6 @@ def next_replays(records: RecordStore, channel: str, reader: str) -> list[Replay
 
 
 def taker_key(channel: str, reader: str) -> str:
-    """Key under which a reader registers for replays."""
     return f"{channel}/{reader}"
 
 
@@ -245,7 +241,6 @@ async def event_of(
 
 
 async def note(channels: Channels, notes: Sequence[Event]) -> None:
-    """Appends outcomes of letters to their channel."""
     await channels.channel(DEAD_LETTERS).append(notes)
 
 
@@ -254,8 +249,6 @@ class AdminChannels(Channels, KeepsRecords, Protocol):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter and its state."""
-
     id: str
     position: int
     """Its position in `dead_letters`."""

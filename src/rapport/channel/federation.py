@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -46,9 +46,12 @@ from rapport.channel.validation import (
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import Event, StoredEvent
 from rapport.core.urls import address_parts
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, named_tables
 from rapport.kernel.toml import TomlFile
 from rapport.store.base import RecordStore
+
+if TYPE_CHECKING:
+    from rapport.channel.log.channels import LoggedChannels
 
 _KEYS = ("url", "token", "receive", "send", "query", "rename", "interpretation")
 
@@ -89,7 +92,6 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         return channel if is_shared(channel) and _means(channel, self.receive) else None
 
     def is_sent(self, channel: str) -> bool:
-        """Whether events of a local channel are sent."""
         return is_shared(channel) and _means(channel, self.send)
 
 
@@ -101,13 +103,8 @@ def is_shared(channel: str) -> bool:
 def links_from_site(file: TomlFile) -> tuple[tuple[Link, ...], list[Problem]]:
     """The `[links]` table, and all its problems; never raises for a wrong site."""
     problems: list[Problem] = []
-    section = file.section("links")
-    Fields(section, problems, known=dict(section.sections()), strict=True)
-    links = [
-        _link(name, Fields(table, problems, known=_KEYS, strict=True))
-        for name, table in section.sections()
-    ]
-    return tuple(links), problems
+    tables = named_tables(file.section("links"), problems, _KEYS)
+    return tuple(_link(name, fields) for name, fields in tables), problems
 
 
 def _link(name: str, fields: Fields) -> Link:
@@ -190,7 +187,6 @@ def hops_of(event: Event) -> tuple[str, ...]:
 
 
 def has_passed(event: Event, node: str) -> bool:
-    """Whether the event passed the node."""
     return f"/{node}/" in event.headers.get(HOPS, "")
 
 
@@ -223,16 +219,7 @@ def saved_identity(records: RecordStore) -> str:
     return (records.get(_TABLE, _KEY) or b"").decode()
 
 
-class IdentityFinder(Protocol):
-    """Finds stored events by identity, however old."""
-
-    async def holding(self, name: str, events: Sequence[Event]) -> set[tuple[str, str]]:
-        """Those identities (source, id) of the events that the channel holds."""
-
-
 class IntakeResult(msgspec.Struct, frozen=True):
-    """The result of one arrival."""
-
     stored: int
     known: int
     """Stored before, over this or another path."""
@@ -245,7 +232,7 @@ class IntakeResult(msgspec.Struct, frozen=True):
 class LinkReceiver:
     """Receives events from links of either direction."""
 
-    def __init__(self, node: str, channels: IdentityFinder, append: Append, bury: Bury) -> None:
+    def __init__(self, node: str, channels: LoggedChannels, append: Append, bury: Bury) -> None:
         self._node, self._channels = node, channels
         self._append, self._bury = append, bury
 
@@ -280,7 +267,6 @@ class LinkReceiver:
 
 
 def not_passed(stored: Sequence[StoredEvent], neighbour: str) -> list[StoredEvent]:
-    """The events that may be sent to a neighbour."""
     return [one for one in stored if not has_passed(one.event, neighbour)]
 
 
@@ -310,12 +296,10 @@ def position_for(saved: LinkPosition | None, query: str, interpretation: str = "
 
 
 def start_position(place: LinkPosition) -> LinkPosition:
-    """The position before any event."""
     return LinkPosition(place.query, interpretation=place.interpretation)
 
 
 def request_at(place: LinkPosition, *, most: int, wait_ms: int = WAIT_MS) -> dict[str, Any]:
-    """The body of the request at a position."""
     request: dict[str, Any] = {
         "max_messages": most,
         "wait_ms": wait_ms,

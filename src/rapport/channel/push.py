@@ -21,9 +21,9 @@ import msgspec
 
 from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import HANDLE
-from rapport.core.errors import Corrupt, InvalidInput, NotAllowed
+from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.xml import XmlNode, parse_xml
-from rapport.store.base import RecordStore, all_records
+from rapport.store.base import RecordStore, all_records, decode_record
 
 LONGEST_ADDRESS = 2_048
 _PORTS = {"http": 80, "https": 443}
@@ -51,9 +51,7 @@ LONGEST_WSDL = 256 * 1024
 
 
 def check_address(address: str, allowed: Sequence[str]) -> None:
-    """Raises InvalidInput for anything but a plain http address, NotAllowed for one that is not on
-    the list.
-    """
+    """Raises InvalidInput for no plain http address, NotAllowed for one not on the list."""
     parts = _split(address)
     if parts is None:
         raise InvalidInput(
@@ -153,7 +151,12 @@ class PushSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_pushes(records: RecordStore) -> list[PushSubscription]:
     """All subscriptions; raises Corrupt when one cannot be read."""
-    return [_decode(key, raw) for key, raw in all_records(records, TABLE)]
+    return [
+        decode_record(
+            raw, PushSubscription, f"the push subscription {key!r}", code="push.bad_record"
+        )
+        for key, raw in all_records(records, TABLE)
+    ]
 
 
 def save_push(records: RecordStore, push: PushSubscription) -> None:
@@ -164,15 +167,6 @@ def save_push(records: RecordStore, push: PushSubscription) -> None:
 def forget_push(records: RecordStore, session: str) -> None:
     """Durable when it returns."""
     records.delete(TABLE, session)
-
-
-def _decode(key: str, raw: bytes) -> PushSubscription:
-    try:
-        return msgspec.msgpack.decode(raw, type=PushSubscription)
-    except msgspec.DecodeError as error:
-        raise Corrupt(
-            f"the push subscription {key!r} cannot be read: {error}", code="push.bad_record"
-        ) from None
 
 
 class PushFailure(msgspec.Struct, frozen=True):
@@ -223,7 +217,6 @@ PushStep = AwaitMessages | SendMessages | PausePush | EndPush
 
 
 def next_step(delivery: PushDelivery, now_ms: int, *, longest_wait_ms: int) -> PushStep:
-    """The next step."""
     push = delivery.push
     left_ms = push.until_ms - now_ms
     if left_ms <= 0:
@@ -316,9 +309,7 @@ def timed_signature(secret: str, body: bytes, now_ms: int) -> str:
 def is_signed(
     secret: str, sent_at: str, given: str, body: bytes, now_ms: int, *, fresh_ms: int = FRESH_MS
 ) -> bool:
-    """For receivers: whether a body was signed with the secret, recently. `sent_at` and `given` are
-    the two headers.
-    """
+    """Whether a body was signed recently; `sent_at` and `given` are the two headers."""
     is_time = sent_at.isascii() and sent_at.isdigit() and len(sent_at) <= 18
     if not is_time or abs(now_ms - int(sent_at)) > fresh_ms:
         return False
@@ -331,8 +322,6 @@ def _timed(sent_at: str, body: bytes) -> bytes:
 
 
 class SubscriberSink(msgspec.Struct, frozen=True):
-    """Where and how a subscriber takes batches."""
-
     address: str
     form: PushForm
 

@@ -61,9 +61,7 @@ PIPELINE_CHANNELS = ("detections", "quarantine", "pipeline")
 the node's own engine would write, and the pipeline reports on itself.
 """
 READER_PREFIX = "intercept."
-"""Prefix of reader names of interceptors; no identity has such a name, as their reads pass no
-interceptor.
-"""
+"""Prefix of interceptors' reader names, which no identity has: no interceptor hides from them."""
 OUTPUT = "output."
 """Before the names of channels in which deliveries wait for their adapter."""
 REQUEST = "request."
@@ -254,12 +252,10 @@ def unexpired(events: list[StoredEvent], rule_ms: int, now_ms: int) -> list[Stor
 
 
 def is_delivered_once(stored: StoredEvent, rule_ms: int) -> bool:
-    """Whether an event is removed by its delivery."""
     return ttl_of(stored.event, rule_ms) == ONCE
 
 
 def delivered_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent, ...]:
-    """The events that are removed by their delivery."""
     if rule_ms < 0 and not any(TTL in stored.event.headers for stored in events):
         return ()
     return tuple(stored for stored in events if is_delivered_once(stored, rule_ms))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -25,7 +25,6 @@ from rapport.core.errors import InvalidInput, SiteError, StoreUnavailable
 from rapport.core.times import format_duration
 from rapport.kernel.settings import load_settings
 from rapport.kernel.toml import TomlFile
-from rapport.store.base import MovableLogStore
 
 app = App(name="channel", help="Look after the channels of a site.")
 
@@ -187,8 +186,7 @@ def move(
 
 
 def _mover(stores: Stores) -> ChannelMover:
-    movable = cast(dict[str, MovableLogStore], stores.logs)
-    return ChannelMover(movable, stores.records, stores.placements().of)
+    return ChannelMover(stores.logs, stores.records, stores.placements().of)
 
 
 @contextmanager

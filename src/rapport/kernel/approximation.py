@@ -19,9 +19,7 @@ from rapport.core.errors import InvalidInput, UnknownName
 
 
 class ApproximateReport(msgspec.Struct, frozen=True):
-    """The true value lies between `value - imprecision` and `value + imprecision`, until the next
-    report.
-    """
+    """Until the next report the value differs by `imprecision` at most."""
 
     value: float
     imprecision: float
@@ -49,7 +47,6 @@ class ApproximateReporter:
 
     @property
     def last(self) -> ApproximateReport | None:
-        """The last report."""
         return self._last
 
     def offer(self, value: float) -> ApproximateReport | None:
@@ -173,7 +170,6 @@ class ApproximateAggregate:
             self._reports[member] = ApproximateReport(report.value, share)
 
     def shares(self) -> dict[str, float]:
-        """The imprecision of each member."""
         return split_imprecision(self._imprecision, self._how, dict.fromkeys(self._reports, 1.0))
 
     def shares_by_need(self) -> dict[str, float]:

@@ -56,9 +56,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that the caller moves, for tests and replay. Sleepers wake in order of their due
-    time.
-    """
+    """A clock that the caller moves; sleepers wake in order of their due time."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -136,7 +134,6 @@ class DueTimer:
             self._wake.set()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         while True:
             self._wake.clear()
             due = self._due()
@@ -210,7 +207,6 @@ class ClockJumpGuard:
 
 
 def _extrapolated(seen: tuple[int, int], steady_ms: int) -> int:
-    """The wall time now if it advanced evenly since."""
     return seen[0] + steady_ms - seen[1]
 
 
@@ -228,9 +224,7 @@ class Chance(random.Random):
 
 
 class Ids:
-    """Creates ids that sort by time and are unique within the node, even if the clock stands still
-    or goes back.
-    """
+    """Ids that sort by time and are unique within the node, even if the clock goes back."""
 
     def __init__(self, clock: Clock, chance: Chance) -> None:
         self._clock, self._chance = clock, chance

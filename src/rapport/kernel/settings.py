@@ -28,16 +28,13 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The `[node]` table of the site file."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback needs `token_file`, or the node refuses to start.
-    """
+    """Address to listen on; anything but loopback needs `token_file`."""
     port: int = 8484
     """Port of the HTTP API; 0 chooses a free one."""
     data: str = ".rapport"
     """Directory of log, records and lake, relative to the site; one process writes it."""
     token_file: str = ""
-    """File with the secret that every request must carry as a bearer token; empty = open on
-    loopback.
-    """
+    """File with the bearer token of every request; empty = open on loopback."""
     public_url: str = ""
     """How people reach the node, for links in messages; default: http://host:port."""
     trusted_proxies: tuple[str, ...] = ()

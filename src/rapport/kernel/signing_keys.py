@@ -47,7 +47,6 @@ class PublicKey:
         self._loaded: Ed25519PublicKey | None = None
 
     def speaks_for(self, source: str) -> bool:
-        """Whether the key may sign events of a source."""
         return any(fnmatchcase(source, pattern) for pattern in self.sources)
 
     def as_text(self) -> str:
@@ -89,7 +88,6 @@ class SigningKey:
 
     @staticmethod
     def new() -> SigningKey:
-        """Generates a key."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return SigningKey(Ed25519PrivateKey.generate())
@@ -140,11 +138,9 @@ class KeyRing:
         return self._keys.get(fingerprint)
 
     def by_name(self) -> list[PublicKey]:
-        """All keys, sorted by name."""
         return sorted(self._keys.values(), key=lambda key: key.name)
 
     def with_key(self, key: PublicKey) -> KeyRing:
-        """A copy with another key."""
         return KeyRing([*self._keys.values(), key])
 
 

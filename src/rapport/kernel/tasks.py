@@ -26,9 +26,7 @@ _CALM_MS = 1_000
 
 
 class Tasks:
-    """The background tasks of a node. A task that fails is logged and restarted; the others
-    continue.
-    """
+    """The background tasks of a node; one that fails is logged and restarted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,9 +35,7 @@ class Tasks:
         self._well_again_ns: dict[str, int] = {}
 
     def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs `work` until it returns or `stop`; after an exception it restarts with growing
-        pauses.
-        """
+        """Runs `work` until it returns or `stop`; again after an exception, with growing pauses."""
         if name in self._running and not self._running[name].done():
             raise RuntimeError(f"task {name} is running already")
         self._running[name] = asyncio.create_task(self._supervise(name, work), name=name)

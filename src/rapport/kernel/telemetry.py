@@ -77,8 +77,6 @@ class _Handler(logging.handlers.RotatingFileHandler):
 
 
 class _LogFile:
-    """Writes each entry to a file as well."""
-
     def __init__(self, path: Path) -> None:
         self._handler = _Handler(
             path, maxBytes=_LOG_FILE_BYTES, backupCount=_OLD_LOG_FILES, encoding="utf-8", delay=True
@@ -139,9 +137,7 @@ class DegradedConditions:
         self._current: dict[str, DegradedCondition] = {}
 
     def begin(self, name: str, reason: str) -> None:
-        """Begins a condition. A current one keeps its beginning and gets the new reason without
-        another warning.
-        """
+        """Begins a condition; a current one keeps its beginning and gets the new reason."""
         before = self._current.get(name)
         if before is None:
             _log.warning("degraded", condition=name, reason=reason)

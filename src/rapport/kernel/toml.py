@@ -140,7 +140,6 @@ class TomlFile:
         hint: str = "",
         severity: str = "error",
     ) -> Problem:
-        """A problem at the position of a key."""
         line, column = self.place_of(path)
         return Problem(
             file=self.name,

@@ -65,9 +65,7 @@ def main() -> None:
 
 
 class ReplyWriter:
-    """Writes replies in batches; each is written within FLUSH_SECONDS, by a thread, even if the
-    next call hangs.
-    """
+    """Writes replies in batches, each within FLUSH_SECONDS even if the next call hangs."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._lock = stream, threading.Lock()
@@ -101,8 +99,6 @@ class ReplyWriter:
 
 
 class FunctionCache:
-    """Loaded functions by name."""
-
     def __init__(self, load: Callable[[str], Callable[..., Any]]) -> None:
         self._load = load
         self._loaded: dict[str, Callable[..., Any]] = {}
@@ -160,13 +156,11 @@ def _load_and_call(
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """The next frame, None at the end."""
     head = stream.read(4)
     return stream.read(int.from_bytes(head, "big")) if len(head) == 4 else None
 
 
 def write_frame(stream: BinaryIO, body: bytes) -> None:
-    """One frame in one write."""
     stream.write(len(body).to_bytes(4, "big") + body)
     stream.flush()
 

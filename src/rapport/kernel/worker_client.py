@@ -122,9 +122,7 @@ class WorkerFunctions(Generic[FailureT]):
         return ""
 
     def close(self) -> None:
-        """Ends the worker; a pending call and every later one fail. Thread-safe; waits for the
-        pending call to return.
-        """
+        """Ends the worker; a pending call, which is waited for, and every later one fail."""
         self._closed = True
         worker = self._worker
         if worker is not None:
@@ -176,7 +174,6 @@ class WorkerFunctions(Generic[FailureT]):
         return self._failed("raised", f"the {self._what} {call!r}: {outcome.message}")
 
     def _ready_worker(self, call: str) -> _Worker:
-        """A worker that has loaded `call`."""
         if self._closed:
             raise self._failed("unavailable", "the node is stopping")
         now_ms = self._clock.steady_ns() // 1_000_000
@@ -221,8 +218,6 @@ class WorkerFunctions(Generic[FailureT]):
 
 
 class _Worker:
-    """One process and the pipes to it."""
-
     def __init__(self, clock: Clock, import_paths: list[str], group: str) -> None:
         self._clock = clock
         self.loaded: set[str] = set()

@@ -18,7 +18,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.config import ChannelsConfig
 from rapport.channel.dead_letters import DeadLetterAdmin
-from rapport.channel.export.export_schedule import (
+from rapport.channel.export_schedule import (
     LAKE_MARK,
     READER,
     ExportBacklog,
@@ -36,7 +36,6 @@ from rapport.channel.log.logged_channel import (
     reader_positions,
 )
 from rapport.channel.log.writer import between_appends
-from rapport.channel.retention.limits import pieces_of
 from rapport.channel.validation import SUMMARIES
 from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
@@ -116,7 +115,6 @@ class LakeExporter:
     async def _look(self, name: str, exported: int) -> ExportDecision:
         """What is due now; a piece that is to be closed is closed by then."""
         log, now_ms = self._channels.parts.log, self._clock.now_ms()
-        pieced = pieces_of(log)
 
         def look() -> ExportDecision:
             last = log.last_position(name)
@@ -124,13 +122,13 @@ class LakeExporter:
             waiting = ExportBacklog(
                 exported=exported,
                 last=last,
-                closed=pieced.closed_end(name),
-                is_fluid=pieced.trims_blocks(name),
+                closed=log.closed_end(name),
+                is_fluid=log.trims_blocks(name),
                 oldest_ms=following[0].received if following else now_ms,
             )
             due = decide_export(waiting, now_ms)
             if due.close:
-                pieced.close_piece(name)
+                log.close_piece(name)
             return due
 
         if self._channels.channel(name).last_position() <= exported:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from hashlib import blake2b
 
@@ -33,18 +32,7 @@ class BloomFilter:
         self._set = bytearray(bits // 8)
 
     @staticmethod
-    def fitting(members: int, wrong: float = 0.01) -> BloomFilter:
-        """Large enough that of non-members about the part `wrong` is taken for members: about ten
-        bits per member at 1 %.
-        """
-        members = max(members, 1)
-        bits = math.ceil(-members * math.log(wrong) / math.log(2) ** 2 / 8) * 8
-        hashes = min(max(round(bits / members * math.log(2)), 1), _MOST_HASHES)
-        return BloomFilter(max(bits, 8), hashes)
-
-    @staticmethod
     def of(texts: Iterable[str], bits: int, hashes: int) -> BloomFilter:
-        """A filter of these texts."""
         made = BloomFilter(bits, hashes)
         for text in texts:
             made.add(text)
@@ -65,10 +53,6 @@ class BloomFilter:
             if not kept[place >> 3] >> (place & 7) & 1:
                 return False
         return True
-
-    def filled(self) -> float:
-        """The part of the bits that is set; above one half the filter is too small."""
-        return int.from_bytes(self._set, "little").bit_count() / self.bits
 
     def to_bytes(self) -> bytes:
         """One byte more than the bits need."""

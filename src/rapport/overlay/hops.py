@@ -14,8 +14,6 @@ from rapport.transport.base import Address, Now
 
 
 class HopSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Retries and time-outs of hops."""
-
     tries: int = 3
     """Maximum tries; at loss p of a round trip a hop fails with probability p**tries."""
     growth: float = 2.0
@@ -70,9 +68,7 @@ class HopRetries:
     def sent(
         self, id: Hashable, to: Address, payload: Any, now: Now, timeout_ms: float = UNKNOWN_MS
     ) -> None:
-        """Notes the first sending; `timeout_ms` is the neighbour's. Replaces a pending one of the
-        id.
-        """
+        """Notes the first sending, in place of a pending one of the id."""
         due_ms = now.steady_ms + timeout_ms
         self._waiting[id] = _PendingHop(to, payload, timeout_ms, due_ms)
         self._wake(due_ms, id)
@@ -90,7 +86,6 @@ class HopRetries:
         return self._arrived.rises((id, sender), 0, now)
 
     def due(self, now: Now) -> list[ResendHop | HopFailed]:
-        """The messages that are due, in order."""
         steps: list[ResendHop | HopFailed] = []
         heap, steady_ms = self._heap, now.steady_ms
         while heap and heap[0][0] <= steady_ms:
@@ -119,7 +114,6 @@ class HopRetries:
         return [HopFailed(id, to, waiting.payload) for id, waiting in gone]
 
     def waits(self, id: Hashable) -> bool:
-        """Whether the message of that id is pending."""
         return id in self._waiting
 
     def __len__(self) -> int:

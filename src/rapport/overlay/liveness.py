@@ -1,6 +1,4 @@
-"""Failure detection of neighbours by periodic pings, and their round-trip times. [CX-4, CX-5,
-EN-10]
-"""
+"""Failure detection of neighbours by pings, and round-trip times. [CX-4, CX-5, EN-10]"""
 
 from __future__ import annotations
 
@@ -24,17 +22,17 @@ class RoundTrip:
     measured, because they are read far more often.
     """
 
-    __slots__ = ("_last", "_mean_ms", "_timeout_ms", "smoothed_ms", "variation_ms")
+    __slots__ = ("_last", "mean_ms", "smoothed_ms", "timeout_ms", "variation_ms")
 
     def __init__(self) -> None:
         self._last: tuple[float, ...] = ()
-        self.smoothed_ms = 0.0
-        self.variation_ms = 0.0
-        self._mean_ms = float("inf")
-        self._timeout_ms = UNKNOWN_MS
+        self.smoothed_ms = self.variation_ms = 0.0
+        self.mean_ms = float("inf")
+        """Infinite before the first measurement."""
+        self.timeout_ms = UNKNOWN_MS
+        """Between 5 ms and 1 s."""
 
     def measured(self, took_ms: float) -> None:
-        """Adds a measurement."""
         if not self._last:
             self.smoothed_ms, self.variation_ms = took_ms, took_ms / 2
         else:
@@ -42,21 +40,13 @@ class RoundTrip:
             self.variation_ms += (off - self.variation_ms) / 4
             self.smoothed_ms += (took_ms - self.smoothed_ms) / 8
         self._last = (*self._last[1 - _KEEP :], took_ms)
-        self._mean_ms = sum(self._last) / len(self._last)
+        self.mean_ms = sum(self._last) / len(self._last)
         late_ms = self.smoothed_ms + 4 * self.variation_ms
-        self._timeout_ms = min(max(late_ms, LEAST_MS), MOST_MS)
+        self.timeout_ms = min(max(late_ms, LEAST_MS), MOST_MS)
 
     @property
     def known(self) -> bool:
         return bool(self._last)
-
-    def mean_ms(self) -> float:
-        """The mean of the last three; infinite before the first."""
-        return self._mean_ms
-
-    def timeout_ms(self) -> float:
-        """The time-out of an answer: between 5 ms and 1 s, 200 ms before the first measurement."""
-        return self._timeout_ms
 
 
 _NEVER = float("inf")
@@ -117,9 +107,7 @@ class Liveness:
         """
 
     def watch(self, address: Address, now: Now, round_trip: RoundTrip | None = None) -> None:
-        """Watches an address; the first ping is at a random time within a period, so that pings
-        spread.
-        """
+        """Watches an address; the first ping is at a random time within a period."""
         if address in self._watched:
             return
         first_ms = now.steady_ms + self._settings.period_ms * self._chance.random()
@@ -160,13 +148,12 @@ class Liveness:
             return []
         watched.misses = last
         pings = 2 * (self._settings.repeats + 1)
-        patience_ms = min(2 * watched.round_trip.timeout_ms() * pings, self._settings.period_ms)
+        patience_ms = min(2 * watched.round_trip.timeout_ms * pings, self._settings.period_ms)
         first = self._begin(address, watched, now, patience_ms)
         watched.repeats_left = pings - 1
         return [first]
 
     def tick(self, now: Now) -> list[SendPing | LostNeighbour]:
-        """The due pings and the lost neighbours."""
         if now.steady_ms < self._due_ms:
             return []
         steps = [
@@ -191,21 +178,21 @@ class Liveness:
         watched = self._watched.get(address)
         if watched is None or not watched.round_trip.known:
             return None
-        return watched.round_trip.mean_ms()
+        return watched.round_trip.mean_ms
 
     def slowest_ms(self, addresses: Iterable[Address]) -> float:
         """The longest mean round trip to one of these; infinite if one was never measured."""
         slowest = 0.0
         for address in addresses:
             watched = self._watched.get(address)
-            mean_ms = _NEVER if watched is None else watched.round_trip.mean_ms()
+            mean_ms = _NEVER if watched is None else watched.round_trip.mean_ms
             if mean_ms > slowest:
                 slowest = mean_ms
         return slowest
 
     def timeout_ms(self, address: Address) -> float:
         watched = self._watched.get(address)
-        return UNKNOWN_MS if watched is None else watched.round_trip.timeout_ms()
+        return UNKNOWN_MS if watched is None else watched.round_trip.timeout_ms
 
     def _next(
         self, address: Address, watched: _Watched, now: Now
@@ -227,7 +214,6 @@ class Liveness:
         return self._begin(address, watched, now, self._settings.period_ms * jitter)
 
     def _is_alive(self, address: Address, watched: _Watched) -> bool:
-        """Whether there was a sign of life in this round."""
         return self.heard_ms[address] >= watched.began_ms
 
     def _begin(self, address: Address, watched: _Watched, now: Now, round_ms: float) -> SendPing:
@@ -238,7 +224,7 @@ class Liveness:
     def _ping(self, address: Address, watched: _Watched, now: Now) -> SendPing:
         watched.number, watched.sent_ms = next(self._numbers), now.steady_ms
         # Twice the time-out: an unnecessary repetition only costs a message.
-        patient_ms = now.steady_ms + 2 * watched.round_trip.timeout_ms()
+        patient_ms = now.steady_ms + 2 * watched.round_trip.timeout_ms
         watched.due_ms = min(watched.ends_ms, patient_ms)
         self._due_ms = min(self._due_ms, watched.due_ms)
         return SendPing(address, watched.number)

@@ -139,7 +139,6 @@ class Membership:
         self._given_by_hand(len(self.neighbours))
 
     def answered(self, by: Address, number: int, now: Now) -> list[MembershipStep]:
-        """Handles a Pong."""
         self._liveness.answered(by, number, now)
         if self._silent.answered(by, number):
             return self._came_back(by, now)
@@ -174,7 +173,6 @@ class Membership:
     def welcomed(
         self, by: Address, accepted: bool, others: Sequence[Address], now: Now
     ) -> list[MembershipStep]:
-        """Handles a Welcome."""
         if self._known.learn(others):
             self._has_news = True
         if self._has_left:
@@ -309,12 +307,12 @@ class Membership:
             return steps
         steps += search.steps
         search.steps = []
-        if search.ended is None:
+        if not search.ended:
             return steps
         self._search = None
         for address in search.silent:
             self._silent.fell_silent(address, now)
-        return [*steps, self._result(search.ended.answered, search.random, now)]
+        return [*steps, self._result(search.answered_count, search.random, now)]
 
     def _result(self, answered: int, drawn: Address | None, now: Now) -> MembershipStep:
         joined = len(self.neighbours) >= self._needed
@@ -401,9 +399,7 @@ class Membership:
             self._look_ms = due_ms if self._look_ms is None else min(self._look_ms, due_ms)
 
     def _look_again(self, now: Now) -> list[MembershipStep]:
-        """Searches among all known members, and sends joins to the remaining neighbours, whose
-        answers name others.
-        """
+        """Searches among all known members; joins to the remaining neighbours name others."""
         self._has_news = False
         joins: list[MembershipStep] = [
             SendJoin(neighbour, next(self._numbers)) for neighbour in self.neighbours

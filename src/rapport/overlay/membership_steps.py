@@ -102,13 +102,9 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True):
     pings: int = 3
     """Pings to each candidate; more give a better mean and delay the join."""
     at_least: int = 2
-    """With fewer neighbours a member does not join, or searches again. A shorter list requests all
-    of its brokers.
-    """
+    """With fewer neighbours a member searches; a shorter list requests all of its brokers."""
     at_most: int = 20
-    """Neighbours, the random one among them. A departure costs about at_most**departure_ttl
-    messages.
-    """
+    """Neighbours; a departure costs about at_most**departure_ttl messages."""
     between_ms: float = 20.0
     """Between the pings to one candidate."""
     wait_ms: float = 500.0
@@ -126,8 +122,7 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True):
     neighbour without other traffic is dropped with probability p**(misses*(repeats+1)).
     """
     jitter: float = 0.1
-    """Random part of the period by which each pause is shorter, so that pings do not synchronize.
-    """
+    """Random part of the period by which a pause is shorter, so that pings do not synchronize."""
     departure_ttl: int = 2
     """Hops of a departure report: 1 reaches neighbours, 2 their neighbours."""
     look_again_ms: float = 5_000.0

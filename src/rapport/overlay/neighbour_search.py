@@ -26,20 +26,13 @@ from rapport.overlay.membership_steps import (
 from rapport.transport.base import Address, Now
 
 
-class SearchEnded(msgspec.Struct, frozen=True, gc=False):
-    """The end of a search: the number of candidates that answered a ping or a Join."""
-
-    answered: int
-
-
 class NeighbourSearch:
-    """One search, which always ends, despite loss; `ended` is set then.
+    """One search, which always ends, despite loss; `ended` is true then.
 
     Inputs append messages to `steps`, from where the caller takes them.
     """
 
     __slots__ = (
-        "_answered",
         "_asked",
         "_by_hand",
         "_chance",
@@ -48,6 +41,7 @@ class NeighbourSearch:
         "_reserve",
         "_settings",
         "_trips",
+        "answered_count",
         "ended",
         "random",
         "silent",
@@ -59,7 +53,7 @@ class NeighbourSearch:
     ) -> None:
         self._settings, self._chance, self._numbers = settings, chance, numbers
         self.steps: list[SendPing | SendJoin] = []
-        self.ended: SearchEnded | None = None
+        self.ended = False
         self.random: Address | None = None
         """The randomly drawn candidate."""
         self.silent: list[Address] = []
@@ -68,7 +62,8 @@ class NeighbourSearch:
         self._asked = HopRetries()
         self._reserve: list[Address] = []
         self._trips: dict[Address, RoundTrip] = {}
-        self._answered = 0
+        self.answered_count = 0
+        """Candidates that answered a ping or a Join."""
         self._by_hand = False
 
     def look(self, candidates: Sequence[Address], at_least: int, most: int, now: Now) -> None:
@@ -114,7 +109,7 @@ class NeighbourSearch:
         if not self._asked.acknowledged(by, by):
             return False
         if self._joining is None:
-            self._answered += 1
+            self.answered_count += 1
         if not accepted:
             self._ask_another(by, now)
         self._settle()
@@ -146,9 +141,9 @@ class NeighbourSearch:
     def _chosen(self, now: Now) -> None:
         """Sends join requests once the candidates are chosen."""
         joining = self._joining
-        if joining is None or joining.result is None or self.ended is not None:
+        if joining is None or joining.result is None or self.ended:
             return
-        self._answered = joining.answered_by()
+        self.answered_count = joining.answered_by()
         if isinstance(joining.result, JoinResult):
             self._trips = joining.result.round_trips
             self._reserve = list(joining.result.reserve)
@@ -160,7 +155,7 @@ class NeighbourSearch:
     def _ask(self, address: Address, now: Now) -> None:
         trip = self._trips.get(address)
         step = SendJoin(address, next(self._numbers), self._by_hand)
-        self._asked.sent(address, address, step, now, trip.timeout_ms() if trip else UNKNOWN_MS)
+        self._asked.sent(address, address, step, now, trip.timeout_ms if trip else UNKNOWN_MS)
         self.steps.append(step)
 
     def _ask_another(self, instead_of: Address, now: Now) -> None:
@@ -175,8 +170,8 @@ class NeighbourSearch:
             self._ask(self._reserve.pop(0), now)
 
     def _settle(self) -> None:
-        if not len(self._asked) and self.ended is None:
-            self.ended = SearchEnded(self._answered)
+        if not len(self._asked):
+            self.ended = True
 
 
 class ReconnectSchedule:
@@ -193,7 +188,6 @@ class ReconnectSchedule:
         self._pinged: tuple[Address, int] | None = None
 
     def fell_silent(self, address: Address, now: Now) -> None:
-        """Adds a member that fell silent."""
         if address not in self._silent and len(self._silent) >= self._settings.known:
             del self._silent[next(iter(self._silent))]
         self._silent[address] = None
@@ -257,11 +251,9 @@ class KnownMembers:
             self._known[address] = None
 
     def forget(self, address: Address) -> None:
-        """It said that it leaves."""
         self._known.pop(address, None)
 
     def besides(self, neighbours: tuple[Address, ...]) -> list[Address]:
-        """All known that are no neighbours."""
         return [address for address in self._known if address not in neighbours]
 
     def __len__(self) -> int:
@@ -331,7 +323,6 @@ class JoinProcess:
         self._round_trips: dict[Address, RoundTrip] = {}
 
     def start(self, now: Now) -> list[SendPing]:
-        """The first ping to each candidate."""
         if not self.candidates:
             self.result = JoinFailure(0)
             return []
@@ -378,7 +369,7 @@ class JoinProcess:
         if len(trips) < max(self._at_least, 1):
             self.result = JoinFailure(len(trips))
             return
-        by_latency = sorted(trips, key=lambda address: trips[address].mean_ms())
+        by_latency = sorted(trips, key=lambda address: trips[address].mean_ms)
         near = by_latency[: max(self._at_most - 1, 0)]
         rest = by_latency[len(near) :]
         # If all fit, all are chosen, and any of them is the random one.

@@ -153,13 +153,11 @@ class SeenFilter:
         return True
 
     def knows(self, key: Hashable, now: Now) -> bool:
-        """Whether the key is remembered."""
         if self._order and self._order[0][0] <= now.steady_ms:
             self._forget_old(now.steady_ms)
         return key in self._level
 
     def level_of(self, key: Hashable, now: Now) -> int | None:
-        """The highest level of a remembered key."""
         return self._level.get(key) if self.knows(key, now) else None
 
     def __len__(self) -> int:

@@ -42,7 +42,6 @@ class ProbeOrder:
         self._waiting: set[Address] = set()
 
     def add(self, address: Address) -> None:
-        """Adds a member to the current round."""
         if address not in self._waiting:
             self._order.insert(int(self._chance.random() * (len(self._order) + 1)), address)
             self._waiting.add(address)
@@ -106,9 +105,7 @@ class Probe:
         return "ping indirectly"
 
     def verdict(self) -> int:
-        """The change of our own health score: helpers that are silent too suggest that the fault is
-        local.
-        """
+        """The change of our health score: helpers that are silent too suggest a local fault."""
         if self.is_answered:
             return -1
         return self.nacks_expected - self.nacks if self.nacks_expected else 1
@@ -141,13 +138,11 @@ class Relays:
         return _NEVER
 
     def add(self, own_number: int, origin: Address, number: int, until_ms: float) -> None:
-        """Adds a ping with our own number."""
         if len(self._waiting) >= _MOST:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[own_number] = Relay(origin, number, until_ms)
 
     def done(self, own_number: int) -> Relay | None:
-        """Removes an answered ping and returns its relay."""
         return self._waiting.pop(own_number, None)
 
     def overdue(self, time_ms: float) -> list[Relay]:
@@ -178,9 +173,7 @@ class Swim:
         *,
         role: str = "",
     ) -> None:
-        """`own` is the address for others; `role` is published with the name, at most 32
-        characters.
-        """
+        """`own` is the address for others; `role` (32 characters) is published with the name."""
         self.name, self.own = name, own
         self.settings = settings = settings or SwimSettings()
         self.outbox: list[tuple[SwimMessage, Address]] = []
@@ -224,7 +217,6 @@ class Swim:
             self._introduce(address)
 
     def leave(self) -> None:
-        """Announces the departure and stops."""
         if self._is_open:
             farewell = Gossip((self._claims.own_claim(State.LEFT),))
             self.outbox += [(farewell, address) for address in self._some(_CONTACTS)]
@@ -236,7 +228,6 @@ class Swim:
         return None if due_ms == _NEVER else due_ms + self._slept_ms
 
     def handle(self, message: SwimMessage, sender: Address, now: Now) -> None:
-        """Handles a message of another node."""
         if not self._is_open or sender == self.own:
             return
         time_ms = self._awake(now)
@@ -314,7 +305,6 @@ class Swim:
         )
 
     def _in_periods(self, number: int) -> float:
-        """A random duration of about `number` periods."""
         return self.settings.period_ms * number * (0.5 + self._chance.random())
 
     # --- probing ---

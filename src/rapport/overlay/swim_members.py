@@ -1,6 +1,4 @@
-"""The member table of SWIM: which of two claims about a member holds, and which updates to gossip.
-[EN-10]
-"""
+"""The member table of SWIM: which of two claims holds, which updates to gossip. [EN-10]"""
 
 from __future__ import annotations
 
@@ -37,8 +35,6 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Member:
-    """Another node."""
-
     __slots__ = ("accusers", "address", "incarnation", "name", "role", "since_ms", "state")
 
     def __init__(self, claim: Claim, time_ms: float) -> None:
@@ -47,7 +43,6 @@ class Member:
         self.become(claim, time_ms)
 
     def become(self, claim: Claim, time_ms: float) -> None:
-        """Applies a claim."""
         if claim.role or claim.incarnation > self.incarnation:
             self.role = claim.role
         self.name, self.state = claim.name, claim.state
@@ -55,7 +50,6 @@ class Member:
         self.accusers = {claim.by: None} if claim.state is State.SUSPECT else {}
 
     def claim(self) -> Claim:
-        """The current claim about the member."""
         by = next(iter(self.accusers), None)
         return Claim(self.state, self.address, self.incarnation, self.name, by, self.role)
 
@@ -94,7 +88,6 @@ class MemberTable:
         return self._suspicion_due_ms
 
     def take(self, claim: Claim, time_ms: float) -> tuple[bool, Change | None]:
-        """Applies a claim; returns whether it is new, and the change."""
         member = self._members.get(claim.address)
         if member is None:
             return self._meet(claim, time_ms)
@@ -130,7 +123,6 @@ class MemberTable:
         return total
 
     def with_role(self, role: str) -> tuple[Address, ...]:
-        """The present members with a role."""
         return tuple(one for one in self.present if self._members[one].role == role)
 
     def namesakes(self, name: str) -> list[Address]:
@@ -249,9 +241,7 @@ def _times_sent(item: _Item) -> int:
 
 
 class Suspicions:
-    """Applies claims: new ones change the member table and are gossiped; wrong ones about this node
-    are refuted.
-    """
+    """Applies claims: new ones are gossiped, wrong ones about this node refuted."""
 
     def __init__(
         self, name: str, own: Address, settings: SwimSettings, health: LocalHealth, role: str
@@ -262,11 +252,9 @@ class Suspicions:
         self._name, self._own, self._health, self._role = name, own, health, role
 
     def own_claim(self, state: State = State.ALIVE) -> Claim:
-        """The claim of this node about itself."""
         return Claim(state, self._own, self.incarnation, self._name, role=self._role)
 
     def take(self, claim: Claim, time_ms: float) -> Change | None:
-        """Applies a claim; returns the change."""
         if claim.address == self._own:
             self._refute(claim)
             return None
@@ -287,20 +275,16 @@ class Suspicions:
         ]
 
     def news_for(self, to: Address) -> MemberUpdate:
-        """The updates for a message; a suspected or dead receiver gets the claim about itself
-        first.
-        """
+        """The updates for a message; a suspected receiver gets the claim about itself first."""
         member = self.roster.get(to)
         about = member.claim() if member is not None and member.state is not State.ALIVE else None
         return self.news.take(self.roster.nodes, about)
 
     def tables(self, *, wants_back: bool) -> list[Table]:
-        """All claims."""
         claims = [self.own_claim(), *(member.claim() for member in self.roster)]
         return tables_of(claims, wants_back=wants_back)
 
     def digest(self) -> int:
-        """A hash of all claims."""
         return self.roster.digest(self.own_claim())
 
     def is_present(self, address: Address) -> bool:
@@ -325,9 +309,7 @@ class Suspicions:
 
 
 class LocalHealth:
-    """Lifeguard's local health score: 0 is healthy. A slow or disconnected node probes more slowly
-    and waits longer.
-    """
+    """Lifeguard's local health: 0 is healthy; a slow node probes more slowly."""
 
     __slots__ = ("_most", "score")
 

@@ -195,9 +195,7 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
     confirmations: int = 3
     """Confirmations after which only the minimum time remains."""
     gossip_ms: float = 200.0
-    """Between gossip messages to `fan_out` members while there are updates, in addition to updates
-    on pings.
-    """
+    """Between gossip messages to `fan_out` members while there are updates."""
     fan_out: int = 3
     retransmit: int = 4
     """Each member sends an update `retransmit * log10(n)` times."""

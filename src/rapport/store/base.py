@@ -8,24 +8,23 @@ before any back end is used, so that all of them refuse the same input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable, Unsupported
+
+T = TypeVar("T")
 
 READ_BYTES = 32 * 1024 * 1024
 """A read ends with the block that brings it to so many bytes: a caller that asks for a number of
 records does not know how many of them fit into memory.
 """
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Longest body of a block; a stored header that claims more is broken, so no reader allocates for
-an absurd length.
-"""
+"""Longest body of a block; a stored header that claims more is broken."""
 
 
 def closed_error() -> StoreUnavailable:
-    """The error of a store that was closed."""
     return StoreUnavailable("the store is closed", code="store.closed")
 
 
@@ -33,9 +32,7 @@ def closed_error() -> StoreUnavailable:
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """`count` records appended together: positions `first` .. `first + count - 1`; stores do not
-    look into `body`.
-    """
+    """`count` records appended together, from position `first` on."""
 
     first: int
     count: int
@@ -86,6 +83,25 @@ class LogStore(LogReader, Protocol):
     def trim(self, log: str, before: int) -> None:
         """Removes records before a position, as far as whole segments allow."""
 
+    def pieces(self, log: str, limit: int) -> list[LogPiece]:
+        """The oldest pieces that hold records, in order; the last may be the active one. Costs by
+        the limit, not by the length of the log.
+        """
+
+    def kept_bytes(self, log: str) -> int:
+        """Bytes of all pieces."""
+
+    def close_piece(self, log: str) -> None:
+        """Ends the active piece, so that it can be removed; by the thread that appends."""
+
+    def closed_end(self, log: str) -> int:
+        """Last position that shares no piece with the next append; the log's last position where
+        any block can be removed. 0 when there is none.
+        """
+
+    def trims_blocks(self, log: str) -> bool:
+        """Whether any block can be removed, not only whole pieces."""
+
 
 class LogPiece(msgspec.Struct, frozen=True, gc=False):
     """The smallest part of a log that retention removes: positions, bytes, and when its oldest and
@@ -115,28 +131,22 @@ class LimitedPieces(Protocol):
         """`limit_of` gives the most bytes of a piece of a log; 0: the store's own limit."""
 
 
-class PiecedLogStore(LogStore, Protocol):
-    """A LogStore that lists its pieces, so that retention can choose among them.
+class MovableLogStore(LogStore, Protocol):
+    """A LogStore that a log can be moved to and from, its positions kept."""
 
-    The cost of every call is bounded by its limit, not by the length of the log.
-    """
-
-    def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """The oldest pieces that hold records, in order; the last may be the active one."""
-
-    def kept_bytes(self, log: str) -> int:
-        """Bytes of all pieces."""
-
-    def close_piece(self, log: str) -> None:
-        """Ends the active piece, so that it can be removed; by the thread that appends."""
-
-    def closed_end(self, log: str) -> int:
-        """Last position that shares no piece with the next append; the log's last position where
-        any block can be removed. 0 when there is none.
+    def skip_to(self, log: str, position: int) -> None:
+        """Gives the next record `position`, when that lies after the next one; the positions
+        between stay empty. Creates the log if there is none; by the thread that appends.
         """
 
-    def trims_blocks(self, log: str) -> bool:
-        """Whether any block can be removed, not only whole pieces."""
+    def restore(self, log: str, blocks: Sequence[Block]) -> None:
+        """Appends blocks at the positions and with the times they had in another store, all or
+        none, durable when it returns. Raises InvalidInput unless they follow the log's end and each
+        other without a gap.
+        """
+
+    def remove(self, log: str) -> None:
+        """Deletes a log; an unknown one is no error."""
 
 
 class AppendConflict(StoreUnavailable):
@@ -161,24 +171,6 @@ class SharedLogStore(LogStore, Protocol):
         """From now on calls `grown(log, last position)` from a thread of the store whenever any
         process has appended to a log; calls may be merged, the last one is never lost.
         """
-
-
-class MovableLogStore(LogStore, Protocol):
-    """A LogStore that a log can be moved to and from, its positions kept."""
-
-    def skip_to(self, log: str, position: int) -> None:
-        """Gives the next record `position`, when that lies after the next one; the positions
-        between stay empty. Creates the log if there is none; by the thread that appends.
-        """
-
-    def restore(self, log: str, blocks: Sequence[Block]) -> None:
-        """Appends blocks at the positions and with the times they had in another store, all or
-        none, durable when it returns. Raises InvalidInput unless they follow the log's end and each
-        other without a gap.
-        """
-
-    def remove(self, log: str) -> None:
-        """Deletes a log; an unknown one is no error."""
 
 
 def place_blocks(
@@ -218,9 +210,7 @@ def check_contiguous(log: str, last: int, blocks: Sequence[Block]) -> None:
 def all_blocks(
     log: LogReader, name: str, after: int = 0, *, last: int = 2**63, max_records: int = 10_000
 ) -> Iterator[Block]:
-    """Every block with records after a position and not beyond `last`, up to `max_records` per
-    read.
-    """
+    """Every block with records after a position and not beyond `last`."""
     while after < last and (blocks := log.read_after(name, after, max_records=max_records)):
         yield from (block for block in blocks if block.first <= last)
         after = blocks[-1].last
@@ -234,7 +224,6 @@ _TAKEN = "taken/"
 
 
 def take_log(channel: str) -> str:
-    """The log of the takes of a channel."""
     return f"{_TAKEN}{channel}"
 
 
@@ -251,8 +240,6 @@ def owning_channel(log: str) -> str:
 
 
 class Put(msgspec.Struct, frozen=True, tag="put"):
-    """Write `value` at `key`."""
-
     table: str
     key: str
     value: bytes
@@ -283,12 +270,18 @@ class RecordStore(Protocol):
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """Up to `limit` pairs in key order whose key starts with `prefix` and is greater than
-        `after`.
-        """
+        """Up to `limit` pairs in key order, with this prefix and greater than `after`."""
 
     def close(self) -> None:
         """Ends; a second call is no error."""
+
+
+def decode_record(raw: bytes, type: type[T], what: str, *, code: str, hint: str = "") -> T:
+    """What is stored as msgpack; raises Corrupt naming it."""
+    try:
+        return msgspec.msgpack.decode(raw, type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"{what} cannot be read: {error}", code=code, hint=hint) from None
 
 
 class Guard(msgspec.Struct, frozen=True):

@@ -55,7 +55,6 @@ class DerivedRows:
         self._database = open_or_recreate(self._open, path)
 
     def fed(self, log: str) -> int:
-        """The position up to which the log was read."""
         with self._database.use() as connection:
             row = connection.execute("SELECT position FROM fed WHERE log = ?", (log,)).fetchone()
         return 0 if row is None else int(row[0])

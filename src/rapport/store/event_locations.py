@@ -11,13 +11,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 from zlib import crc32
 
 import msgspec
 
 from rapport.store.files import Files, OpenFile
-from rapport.store.segment_files import LocatedBlock
 
 LOCATION_BYTES = 24
 """Bytes of one packed location, see `location_files.py`."""
@@ -49,18 +47,6 @@ class PackedLocations(msgspec.Struct, frozen=True):
         return self.first + len(self.packed) // LOCATION_BYTES - 1
 
 
-class LocatedLogs(Protocol):
-    """Logs that report where a block stands and read a part of it."""
-
-    def read_placed(
-        self, log: str, position: int, *, max_records: int = 10_000
-    ) -> list[LocatedBlock]:
-        """As `LogStore.read_after`, each block with its location."""
-
-    def read_spots(self, log: str, locations: Sequence[EventLocation]) -> list[bytes | None]:
-        """The bytes at each location; None where they are gone or not those that were indexed."""
-
-
 class EventReader:
     """Segment files kept open for reading, the least recently used closed first. Thread-safe."""
 
@@ -72,7 +58,7 @@ class EventReader:
     def read(
         self, log: str, locations: Sequence[EventLocation], path_of: PathOf
     ) -> list[bytes | None]:
-        """See LocatedLogs. One read per location."""
+        """The bytes at each location; None where they are gone, or not those that were indexed."""
         bodies: list[bytes | None] = []
         segment, file = 0, None
         with self._guard:
@@ -106,9 +92,7 @@ class EventReader:
 
 
 def _read_checked(file: OpenFile, location: EventLocation) -> bytes | None:
-    """None for bytes that fail the checksum: the caller then reads the whole block, which reports
-    the damage.
-    """
+    """None for bytes that fail the checksum: reading the whole block reports the damage."""
     try:
         body = file.read_at(location.offset, location.length)
     except OSError:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -80,45 +79,7 @@ class Column(msgspec.Struct, frozen=True):
         return self.first, self.first + len(self.keys) - 1
 
 
-class FieldIndex(Protocol):
-    """(log, field, value) -> positions."""
-
-    def declare(self, log: str, paths: Sequence[str]) -> None:
-        """Sets the indexed fields of a log; new ones begin at 0, others are dropped."""
-
-    def fed(self, log: str) -> dict[str, int]:
-        """By declared field the position up to which it is fed."""
-
-    def feed(
-        self,
-        log: str,
-        columns: Sequence[Column],
-        spots: Sequence[PackedLocations],
-        fed: dict[str, int],
-    ) -> None:
-        """Adds columns and event locations, and records how far each field is fed; all or none."""
-
-    def forget(self, log: str) -> None:
-        """Deletes all entries of a log, to be fed again from the start."""
-
-    def prune(self, log: str, before: int) -> bool:
-        """Deletes entries before a position that retention has reached: one partition (131,072
-        positions) of every field per call; True when there are more.
-        """
-
-    def search(self, log: str, lookup: Lookup, *, after: int, until: int, limit: int) -> Candidates:
-        """Candidates after a position up to `until`; about `limit` of them, or fewer."""
-
-    def locations(self, log: str, positions: Sequence[int]) -> list[EventLocation]:
-        """The known locations of events in the log's files, in order."""
-
-    def close(self) -> None:
-        """Ends; a second call is no error."""
-
-
 class _Log(msgspec.Struct):
-    """State of a log, cached from the file."""
-
     number: int
     spotted: int
     pruned: int
@@ -127,9 +88,9 @@ class _Log(msgspec.Struct):
 
 
 class SqliteFieldIndex:
-    """A FieldIndex in a SQLite file of its own, with a directory of event locations beside it. One
-    connection feeds while another one searches. Entries are not synced per feed: after a power cut
-    they are fed again.
+    """(log, field, value) -> positions, in a SQLite file of its own with a directory of event
+    locations beside it. One connection feeds while another one searches. Entries are not synced per
+    feed: after a power cut they are fed again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,7 +107,9 @@ class SqliteFieldIndex:
             connection.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
 
     def declare(self, log: str, paths: Sequence[str]) -> None:
-        """See FieldIndex. Dropping a field costs one pass over its entries."""
+        """Sets the indexed fields of a log; new ones begin at 0, others are dropped at the cost of
+        one pass over their entries.
+        """
         with self._guard, self._feeding.change() as connection:
             connection.execute("INSERT OR IGNORE INTO logs (name) VALUES (?)", (log,))
             number, spotted, pruned = connection.execute(
@@ -171,6 +134,7 @@ class SqliteFieldIndex:
         self._logs[log] = _Log(number, spotted, pruned, fields)
 
     def fed(self, log: str) -> dict[str, int]:
+        """By declared field the position up to which it is fed."""
         known = self._logs.get(log)
         return {} if known is None else {path: fed for path, (_n, fed) in known.fields.items()}
 
@@ -181,6 +145,7 @@ class SqliteFieldIndex:
         spots: Sequence[PackedLocations],
         fed: dict[str, int],
     ) -> None:
+        """Adds columns and event locations, and records how far each field is fed; all or none."""
         known = self._logs[log]
         with self._guard:
             fields = dict(known.fields)
@@ -212,6 +177,7 @@ class SqliteFieldIndex:
             known.fields, known.spotted = fields, spotted
 
     def forget(self, log: str) -> None:
+        """Deletes all entries of a log, to be fed again from the start."""
         known = self._logs[log]
         with self._guard:
             known.fields = {path: (number, 0) for path, (number, _fed) in known.fields.items()}
@@ -227,6 +193,9 @@ class SqliteFieldIndex:
             self._locations.drop(known.number)
 
     def prune(self, log: str, before: int) -> bool:
+        """Deletes entries before a position that retention has reached: one partition (131,072
+        positions) of every field per call; True when there are more.
+        """
         known = self._logs.get(log)
         if known is None or (before >> PARTITION_BITS) <= (known.pruned >> PARTITION_BITS):
             return False
@@ -246,11 +215,13 @@ class SqliteFieldIndex:
         return (before >> PARTITION_BITS) > partition + 1
 
     def search(self, log: str, lookup: Lookup, *, after: int, until: int, limit: int) -> Candidates:
+        """Candidates after a position up to `until`; about `limit` of them, or fewer."""
         field_of = self._field_of(log)
         with self._one_view() as connection:
             return Search(connection, field_of, limit).run(lookup, after, until)
 
     def locations(self, log: str, positions: Sequence[int]) -> list[EventLocation]:
+        """The known locations of events in the log's files, in order."""
         known = self._logs.get(log)
         return (
             [] if known is None or not positions else self._locations.find(known.number, positions)

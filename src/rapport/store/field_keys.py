@@ -77,9 +77,7 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether every value with a key in the range, except texts with a NUL, lies between the
-        values of its ends.
-        """
+        """Whether every value with a key in the range, NULs aside, lies between its ends."""
         ends = [end for end in (self.low, self.high) if end is not None]
         if any(isinstance(end, str) for end in ends):
             return all(len(end) < TEXT_LENGTH for end in ends if isinstance(end, str))
@@ -95,7 +93,6 @@ class Range(msgspec.Struct, frozen=True):
 
 
 def points(*keys: Key) -> tuple[Range, ...]:
-    """One range per key."""
     return tuple(Range(key, key) for key in keys)
 
 

@@ -66,7 +66,6 @@ class PartitionGroups:
 
 
 def ends_of(wanted: Range, text: bool) -> tuple[object, object]:
-    """The least and the greatest key of a range."""
     low: object = wanted.low
     high: object = wanted.high
     if low is None:
@@ -85,9 +84,7 @@ def positions_in_partitions(
     after: int,
     limit: int,
 ) -> list[int]:
-    """Up to `limit` positions in partitions, after a position, with a key between two ends, in no
-    order.
-    """
+    """Positions in partitions, after a position, with a key between two ends, in no order."""
     parameters = (msgspec.json.encode(list(partitions)).decode(), field, *ends, after, limit)
     (rows,) = connection.execute(_ACROSS, parameters).fetchone()
     return _DECODE(rows)
@@ -132,9 +129,6 @@ def drop_dense(connection: sqlite3.Connection, field: int, *, through: int | Non
 def completed_partitions(before: int, reached: int, pieces: Iterable[tuple[int, int]]) -> list[int]:
     """The partitions with entries that end when a field that was fed up to `before` is fed up to
     `reached`; `pieces` are the (first, last) positions that were fed now.
-
-    >>> completed(5, PARTITION + 7, [(6, PARTITION + 7)])
-    [0]
     """
     touched = {(before + 1) >> PARTITION_BITS}
     for first, last in pieces:
@@ -238,9 +232,7 @@ class Search(msgspec.Struct, frozen=True):
     limit: int
 
     def run(self, lookup: Lookup, after: int, until: int) -> Candidates:
-        """Candidates after a position, until there are `limit` or `until` is reached. Cost: at most
-        256 partitions.
-        """
+        """Candidates until there are `limit` or `until` is reached; at most 256 partitions."""
         found: list[int] = []
         through, until, exact = after, min(until, after + _MOST_PARTITIONS * PARTITION_SIZE), True
         while through < until and len(found) < self.limit:

@@ -59,9 +59,7 @@ class Lock(Protocol):
 
 
 class Files(Protocol):
-    """A tree of files. A new, renamed or removed name is durable after `sync_directory` of its
-    parent.
-    """
+    """A tree of files. A changed name is durable after `sync_directory` of its parent."""
 
     def open(self, path: Path) -> OpenFile:
         """Opens for reading and writing; creates the file when absent."""
@@ -91,8 +89,6 @@ class Files(Protocol):
 
 
 class DiskFile:
-    """A file of the operating system."""
-
     __slots__ = ("_descriptor",)
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -158,8 +154,6 @@ class DiskLock:
 
 
 class DiskFiles:
-    """The operating system's files."""
-
     def open(self, path: Path) -> DiskFile:
         return DiskFile(path, os.O_RDWR | os.O_CREAT)
 
@@ -192,7 +186,6 @@ class DiskFiles:
 
 
 def store_locked(directory: Path, holder: str) -> StoreUnavailable:
-    """The error of a second writer."""
     return StoreUnavailable(
         f"{directory} is being written by process {holder}",
         code="store.locked",
@@ -228,7 +221,6 @@ def replace_whole(files: Files, path: Path, data: bytes, *, durable: bool = True
 
 
 def disk_error(what: str, error: OSError) -> StoreUnavailable:
-    """An OSError as the store reports it."""
     return StoreUnavailable(
         f"{what}: {error.strerror or error}",
         code="store.disk_full" if error.errno in _FULL else "store.disk_failed",

@@ -46,7 +46,6 @@ class LogGaps:
                 self._gaps = tuple(_merged([*before, *found, *after]))
 
     def between(self, after: int, through: int) -> tuple[Gap, ...]:
-        """The gaps among the positions after `after` and up to `through`."""
         return tuple(clip_gaps(self._gaps, after + 1, through)) if self._gaps else ()
 
     def forget_before(self, position: int) -> None:

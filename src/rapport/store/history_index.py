@@ -4,11 +4,10 @@ It is fed from the log in the background, with the position fed so far in the sa
 may be late, misses nothing that it was fed, and can be deleted at any time.
 
 Instead of ids it keeps keys of 32 bits, so the caller checks whether the event is really there. A
-key is the sum of an id's words, each times a multiplier of its place: for many ids of one length
-that is one product of a matrix and a vector, a twentieth of the time of a checksum each. Keys are
-stored, so multipliers do not change without a new version of the index. A feed is one sorted run
-of (key, log and position), twelve bytes per event, cut into pieces of some kilobytes that are found
-by their first key; eight runs of a size are merged into one.
+key is the sum of an id's words, each times a multiplier of its place, computed for many ids
+together. Keys are stored, so multipliers do not change without a new version of the index. A feed
+is one sorted run of (key, log and position), twelve bytes per event, cut into pieces of some
+kilobytes that are found by their first key; eight runs of a size are merged into one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import mul
 from pathlib import Path
-from typing import Protocol, overload
+from typing import Protocol
 
 import numpy as np
 
@@ -64,31 +63,8 @@ _WORD = 4
 _MOST_WORDS = 256
 """Words of the longest id of an event."""
 _LONGEST = _MOST_WORDS * _WORD
-_FEW_LENGTHS = 6
-"""Most lengths for which ids are grouped by length; each needs a pass over all ids."""
 
 Keys = np.ndarray
-
-
-class KeyedIds(Sequence[str]):
-    """Ids with their keys, which are best computed while the ids are in memory anyway."""
-
-    __slots__ = ("_ids", "keys")
-
-    def __init__(self, ids: Sequence[str], keys: Keys) -> None:
-        self._ids, self.keys = ids, keys
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> KeyedIds: ...
-    def __getitem__(self, place: int | slice) -> str | KeyedIds:
-        if isinstance(place, slice):
-            return KeyedIds(self._ids[place], self.keys[place])
-        return self._ids[place]
 
 
 def id_key(id: str) -> int:
@@ -100,36 +76,8 @@ def id_key(id: str) -> int:
 
 
 def id_keys(ids: Sequence[str]) -> Keys:
-    """Keys of many ids, together by length, since most ids of a log have the same length."""
-    if isinstance(ids, KeyedIds):
-        return ids.keys
-    together, lengths = "".join(ids), list(map(len, ids))
-    kinds = set(lengths)
-    is_odd = len(kinds) > _FEW_LENGTHS or max(kinds, default=0) > _LONGEST
-    if is_odd or not together.isascii():
-        return _keys_of_bodies(list(map(_body, ids)))
-    if len(kinds) == 1:
-        return _keys_of_length(together, len(ids), lengths[0])
-    keys = np.empty(len(ids), np.uint32)
-    for length in kinds:
-        here = [place for place, its in enumerate(lengths) if its == length]
-        keys[here] = _keys_of_length("".join([ids[place] for place in here]), len(here), length)
-    return keys
-
-
-def _keys_of_length(together: str, count: int, length: int) -> Keys:
-    letters = np.frombuffer(together.encode(), np.uint8).reshape(count, length)
-    if length % _WORD:
-        padded = np.zeros((count, length + -length % _WORD), np.uint8)
-        padded[:, :length] = letters
-        letters = padded
-    words = letters.view("<u4").astype(np.uint64)
-    sums = words @ _COLUMN[1 : words.shape[1] + 1] + np.uint64(_MULTIPLIERS[0] * length & _SUM)
-    return _as_keys(sums)
-
-
-def _keys_of_bodies(bodies: Sequence[bytes]) -> Keys:
-    """Keys of ids of any lengths: the sum of a body is a difference of running sums."""
+    """Keys of many ids: the sum of an id is a difference of running sums over all of them."""
+    bodies = list(map(_body, ids))
     lengths = np.fromiter(map(len, bodies), np.int64, len(bodies))
     counts = -(-lengths // _WORD)
     ends = counts.cumsum()
@@ -166,7 +114,6 @@ _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 """By the number of bytes in the last word."""
 
 
-_NUMBER = (1 << KEY_BITS) - 1
 _POSITION_BITS = 44
 _POSITION = (1 << _POSITION_BITS) - 1
 _ENTRY_BYTES = 12
@@ -190,8 +137,6 @@ def level_of(size: int) -> int:
 
 
 class SortedRun:
-    """Entries sorted by their key."""
-
     __slots__ = ("keys", "places")
 
     def __init__(self, keys: Keys, places: _Entries, *, in_order: bool = False) -> None:
@@ -199,12 +144,7 @@ class SortedRun:
         if in_order:
             self.keys, self.places = keys, places
             return
-        # Key and number in one word: five times as fast as a stable sort of the keys.
-        numbered = keys.astype(np.uint64) << np.uint64(KEY_BITS) | np.arange(
-            len(keys), dtype=np.uint64
-        )
-        numbered.sort()
-        order = (numbered & np.uint64(_NUMBER)).astype(np.int64)
+        order = np.argsort(keys, kind="stable")
         self.keys, self.places = keys[order], places[order]
 
     def __len__(self) -> int:
@@ -256,30 +196,19 @@ def key_ranges(entries: int) -> list[tuple[int, int]]:
 
 
 def build_run(log: int, blocks: Sequence[tuple[int, Sequence[str]]], after: int) -> SortedRun:
-    """A run of the ids of blocks of (first position, ids) after a position. Missing keys are
-    computed together: for blocks of one event that costs a twentieth.
-    """
-    keys: list[Keys] = []
-    places: list[_Entries] = []
-    loose: list[str] = []
-    loose_places: list[int] = []
+    """A run of the ids of blocks of (first position, ids) after a position."""
+    found: list[str] = []
+    places: list[int] = []
     for first, ids in blocks:
         known = max(after - first + 1, 0)
-        fresh = ids[known:]
-        start = (log << _POSITION_BITS) + first + known
-        if isinstance(fresh, KeyedIds):
-            keys.append(fresh.keys)
-            places.append(np.arange(start, start + len(fresh), dtype=np.int64))
-        else:
-            loose += fresh
-            loose_places += range(start, start + len(fresh))
-    keys.append(id_keys(loose))
-    places.append(np.array(loose_places, np.int64))
-    return SortedRun(np.concatenate(keys), np.concatenate(places))
+        found += ids[known:]
+        places += range(
+            (log << _POSITION_BITS) + first + known, (log << _POSITION_BITS) + first + len(ids)
+        )
+    return SortedRun(id_keys(found), np.array(places, np.int64))
 
 
 def read_pieces(bodies: Sequence[bytes]) -> SortedRun:
-    """Pieces of one run or several as one run."""
     keys, places = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
     for body in bodies:
         count = len(body) // _ENTRY_BYTES
@@ -446,7 +375,6 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _begin_run(connection: sqlite3.Connection, size: int) -> int:
-    """Adds a run of about that many entries; returns its number."""
     added = "INSERT INTO runs (level, size) VALUES (?, ?)"
     number = connection.execute(added, (level_of(size), size)).lastrowid
     assert number is not None, "a row that was inserted has a number"
@@ -460,7 +388,6 @@ def _write_run(connection: sqlite3.Connection, run: int, entries: SortedRun) -> 
 
 
 def _merge_where_many(connection: sqlite3.Connection) -> None:
-    """Merges the runs of each level that has enough of them."""
     many = "SELECT level FROM runs WHERE level < ? GROUP BY level HAVING count(*) >= ? LIMIT 1"
     while row := connection.execute(many, (LAST_LEVEL, MERGED_AT_ONCE)).fetchone():
         select = "SELECT number, size FROM runs WHERE level = ?"
@@ -468,7 +395,6 @@ def _merge_where_many(connection: sqlite3.Connection) -> None:
 
 
 def _merge(connection: sqlite3.Connection, sizes: dict[int, int]) -> None:
-    """Merges runs, one range of keys at a time."""
     kept = dict(connection.execute("SELECT number, kept FROM logs").fetchall())
     merged, size = _begin_run(connection, sum(sizes.values())), 0
     for first, end in key_ranges(sum(sizes.values())):

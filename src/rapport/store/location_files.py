@@ -108,7 +108,6 @@ class LocationFiles:
             raise disk_error("cannot remove event locations", error) from error
 
     def close(self) -> None:
-        """Releases all mappings."""
         with self._guard:
             self._mapped.clear()
 

@@ -40,8 +40,6 @@ class NatsTimeout(StoreUnavailable):
 
 
 class StreamMessage(msgspec.Struct, frozen=True):
-    """A message of a stream."""
-
     sequence: int
     headers: Mapping[str, str]
     data: bytes

@@ -90,7 +90,6 @@ class GroupMark(msgspec.Struct, frozen=True, gc=False):
         return self.part == self.parts - 1
 
     def header(self) -> str:
-        """The value of the header; see `read_mark`."""
         numbers = (self.first, self.count, self.received, self.part, self.parts)
         return f"{' '.join(map(str, numbers))} {self.write}"
 

@@ -28,7 +28,7 @@ from rapport.store.base import (
 )
 from rapport.store.nats_connection import PATIENCE_SECONDS, NatsConnection
 from rapport.store.nats_groups import check_prefix, decode_token, read_mark
-from rapport.store.nats_stream import NatsLog, NatsStream, pieces_of
+from rapport.store.nats_stream import NatsLog, pieces_of
 
 _log = get_logger(__name__)
 
@@ -68,7 +68,7 @@ class NatsWatch:
     def __init__(self, connection: NatsConnection, prefix: str, grown: OnGrowth) -> None:
         self._connection, self._prefix, self._grown = connection, prefix, grown
         self._sequences: dict[str, int] = {}
-        self._logs: dict[str, NatsStream] = {}
+        self._logs: dict[str, NatsLog] = {}
         self._look = asyncio.Event()
 
     async def start(self) -> None:
@@ -109,7 +109,7 @@ class NatsWatch:
             if self._sequences.get(log, 0) == sequence:
                 continue
             if log not in self._logs:
-                self._logs[log] = NatsStream(log, self._prefix, self._connection)
+                self._logs[log] = NatsLog(log, self._prefix, self._connection)
             tail = await self._logs[log].refresh()
             self._sequences[log] = sequence
             if tail is not None and tail.position:
@@ -192,7 +192,7 @@ class NatsLogStore:
         self._connection.run(self._log(log).trim(before))
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore; a piece is a run of messages, its bytes are an estimate."""
+        """See LogStore; a piece is a run of messages, its bytes are an estimate."""
         return self._connection.run(pieces_of(self._log(log), limit))
 
     def trims_blocks(self, log: str) -> bool:
@@ -202,7 +202,7 @@ class NatsLogStore:
         return self._connection.run(self._log(log).size())
 
     def close_piece(self, log: str) -> None:
-        """See PiecedLogStore; appends a message without records, so that all before it can be
+        """See LogStore; appends a message without records, so that all before it can be
         removed.
         """
         self._connection.run(self._log(log).mark_end(self._next_write()))
@@ -226,7 +226,6 @@ class NatsLogStore:
         return sorted(log for log in found if not is_side_log(log))
 
     def watch(self, grown: Callable[[str, int], None]) -> None:
-        """See SharedLogStore and NatsWatch."""
         watch = NatsWatch(self._connection, self._prefix, grown)
         self._connection.run(watch.start())
 

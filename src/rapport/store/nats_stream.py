@@ -97,8 +97,6 @@ NO_STREAM = 10059
 
 
 class StreamTail(msgspec.Struct, frozen=True):
-    """The end of a stream."""
-
     position: int = 0
     """Last committed record."""
     committed: int = 0
@@ -107,12 +105,13 @@ class StreamTail(msgspec.Struct, frozen=True):
     """Sequence of the last message, committed or not."""
 
 
-class NatsStream:
-    """A stream as this process knows it; `refresh` brings it up to date."""
+class NatsLog:
+    """A log in its stream, as this process knows it; `refresh` brings it up to date."""
 
     def __init__(self, name: str, prefix: str, connection: NatsConnection) -> None:
         token = encode_token(name)
         self.name, self._connection = name, connection
+        self._writing = asyncio.Lock()
         self._stream = f"{prefix}_{token}"
         self._subject, self._grown = f"{prefix}.log.{token}", f"{prefix}.grown.{token}"
         self._forget("")
@@ -166,7 +165,6 @@ class NatsStream:
         return self._tail
 
     async def _find_tail(self, last: int) -> StreamTail:
-        """Walks back over unfinished groups."""
         sequence = last
         while sequence >= self._first_sequence and sequence > 0:
             found = await self._connection.get(self._stream, {"seq": sequence})
@@ -250,33 +248,6 @@ class NatsStream:
             if position <= mark.last and mark.part == 0:
                 break
         return low[1] - part
-
-
-def refused(log: str, error: dict[str, Any]) -> StoreUnavailable:
-    """An error of JetStream as the store reports it."""
-    return StoreUnavailable(
-        f"NATS refused log {log!r}: {error.get('description', error)}",
-        code="store.nats_refused",
-        hint="the server's log says more; is its disk full, or the account's limit reached?",
-    )
-
-
-_HEADER_ROOM = 1_024
-"""Bytes of a message kept free for its headers."""
-_LARGEST_PART = 4 * 1024 * 1024
-_READ_BYTES = 8 * 1024 * 1024
-_MOST_MESSAGES = 500
-_COURTESY_SECONDS = 0.5
-"""Time after which another writer's unfinished group counts as abandoned."""
-_WRONG_SEQUENCE = 10071
-
-
-class NatsLog(NatsStream):
-    """A log that this process appends to and reads; see NatsLogStore."""
-
-    def __init__(self, name: str, prefix: str, connection: NatsConnection) -> None:
-        super().__init__(name, prefix, connection)
-        self._writing = asyncio.Lock()
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -460,6 +431,24 @@ class NatsLog(NatsStream):
         self._forget("")
 
 
+def refused(log: str, error: dict[str, Any]) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"NATS refused log {log!r}: {error.get('description', error)}",
+        code="store.nats_refused",
+        hint="the server's log says more; is its disk full, or the account's limit reached?",
+    )
+
+
+_HEADER_ROOM = 1_024
+"""Bytes of a message kept free for its headers."""
+_LARGEST_PART = 4 * 1024 * 1024
+_READ_BYTES = 8 * 1024 * 1024
+_MOST_MESSAGES = 500
+_COURTESY_SECONDS = 0.5
+"""Time after which another writer's unfinished group counts as abandoned."""
+_WRONG_SEQUENCE = 10071
+
+
 def _cut(blocks: Sequence[Block], position: int, wanted: int) -> list[Block]:
     """Whole blocks holding records after `position`, until `wanted` is reached."""
     found = []
@@ -480,7 +469,7 @@ MOST_MESSAGES = 256
 """Messages of one retention piece."""
 
 
-async def pieces_of(log: NatsStream, limit: int) -> list[LogPiece]:
+async def pieces_of(log: NatsLog, limit: int) -> list[LogPiece]:
     """The oldest pieces, in order; two requests for each. Bytes are an average per message."""
     pieces: list[LogPiece] = []
     tail = await log.refresh()
@@ -505,9 +494,7 @@ async def pieces_of(log: NatsStream, limit: int) -> list[LogPiece]:
     return pieces
 
 
-async def _following(
-    log: NatsStream, sequence: int, committed: int, position: int
-) -> tuple[int, int]:
+async def _following(log: NatsLog, sequence: int, committed: int, position: int) -> tuple[int, int]:
     """Sequence and position at which the piece after the one at `sequence` begins."""
     wanted = sequence + MOST_MESSAGES
     while wanted <= committed:

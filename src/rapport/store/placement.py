@@ -15,7 +15,6 @@ from rapport.store.base import (
     LogPiece,
     LogReader,
     LogStore,
-    PiecedLogStore,
     RecordStore,
     all_records,
     owning_channel,
@@ -82,8 +81,6 @@ class Placements:
 
 
 class RoutedLogReader:
-    """A LogReader over several."""
-
     def __init__(self, stores: Mapping[str, LogReader], place_of: ChooseStore) -> None:
         self._stores, self._place_of = dict(stores), place_of
 
@@ -154,19 +151,19 @@ class RoutedLogStore(RoutedLogReader):
                 store.watch(self._only_of(name, grown))
 
     def trim(self, log: str, before: int) -> None:
-        cast(LogStore, self._store(log)).trim(log, before)
+        self.store_of(log).trim(log, before)
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        return self._pieced(log).pieces(log, limit)
+        return self.store_of(log).pieces(log, limit)
 
     def trims_blocks(self, log: str) -> bool:
-        return self._pieced(log).trims_blocks(log)
+        return self.store_of(log).trims_blocks(log)
 
     def kept_bytes(self, log: str) -> int:
-        return self._pieced(log).kept_bytes(log)
+        return self.store_of(log).kept_bytes(log)
 
     def close_piece(self, log: str) -> None:
-        self._pieced(log).close_piece(log)
+        self.store_of(log).close_piece(log)
 
     def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
         for store in self._stores.values():
@@ -178,12 +175,12 @@ class RoutedLogStore(RoutedLogReader):
         return [fault for store in stores for fault in store.find_damage()]
 
     def closed_end(self, log: str) -> int:
-        return self._pieced(log).closed_end(log)
+        return self.store_of(log).closed_end(log)
 
     def read_placed(
         self, log: str, position: int, *, max_records: int = 10_000
     ) -> list[LocatedBlock]:
-        """See LocatedLogs; blocks of a store without segment files have no segment."""
+        """Blocks with their locations; those of a store without segment files have no segment."""
         store: Any = self._store(log)
         if hasattr(store, "read_placed"):
             placed: list[LocatedBlock] = store.read_placed(log, position, max_records=max_records)
@@ -198,18 +195,13 @@ class RoutedLogStore(RoutedLogReader):
         return cast(list[bytes | None], store.read_spots(log, spots))
 
     def place_of(self, log: str) -> str:
-        """The name of the store of a log."""
         return self._place_of(owning_channel(log))
 
     def store_of(self, log: str) -> LogStore:
-        """The store of a log, for operations that only this store has."""
         return cast(LogStore, self._store(log))
 
     def _to_write(self, log: str) -> LogStore:
         return cast(LogStore, self._named(self._placements.assign(owning_channel(log)), log))
-
-    def _pieced(self, log: str) -> PiecedLogStore:
-        return cast(PiecedLogStore, self._store(log))
 
     def _only_of(self, name: str, grown: Callable[[str, int], None]) -> Callable[[str, int], None]:
         def notify(log: str, last: int) -> None:

@@ -176,7 +176,7 @@ class RowAppend(msgspec.Struct, frozen=True):
 
 
 def append_rows(connections: PostgresConnections, addition: RowAppend) -> None:
-    """Durable when it returns; raises Overtaken when the log does not end at `after`.
+    """Durable when it returns; raises AppendConflict when the log does not end at `after`.
 
     After a broken connection it checks whether the rows are there and appends them again if not.
     Raises ConnectionLost while the server stays away: then only reading the log shows the outcome.
@@ -295,7 +295,6 @@ def move_log_end(link: PostgresConnection, log: int, position: int) -> None:
 
 
 def forget_log(link: PostgresConnection, log: int) -> None:
-    """Deletes a log and its remaining events."""
     with link.transaction():
         link.execute("DELETE FROM events WHERE log = %s", (log,))
         link.execute("DELETE FROM logs WHERE number = %s", (log,))
@@ -335,7 +334,7 @@ FROM events WHERE log = %(log)s AND position > %(after)s::bigint AND position <=
 
 
 class PostgresLogStore:
-    """See SharedLogStore, PiecedLogStore and MovableLogStore. Thread-safe.
+    """See SharedLogStore. Thread-safe.
 
     An append of up to 16 events costs one round trip, more of them five. Raises StoreUnavailable
     when the server cannot be reached or refuses.
@@ -380,13 +379,13 @@ class PostgresLogStore:
         self.connections.run(lambda link: move_log_end(link, number, position))
 
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
-        """See MovableLogStore; raises Overtaken when the log does not end before the blocks."""
+        """See LogStore; raises AppendConflict when the log does not end before the blocks."""
         if blocks:
             check_contiguous(log, blocks[0].first - 1, blocks)
             self._append(log, blocks)
 
     def remove(self, log: str) -> None:
-        """See MovableLogStore; a bounded number of rows per transaction."""
+        """See LogStore; a bounded number of rows per transaction."""
         number = self._known_number(log)
         if number is not None:
             self.trim(log, self.last_position(log) + 1)
@@ -464,7 +463,6 @@ class PostgresLogStore:
         )
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
-        """The existing events at positions, in order."""
         number = self._known_number(log)
         if number is None:
             return []
@@ -480,7 +478,7 @@ class PostgresLogStore:
                 continue
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore; a piece is the blocks of some ten thousand events."""
+        """See LogStore; a piece is the blocks of some ten thousand events."""
         number = self._known_number(log)
         if number is None:
             return []
@@ -490,11 +488,11 @@ class PostgresLogStore:
         return True
 
     def kept_bytes(self, log: str) -> int:
-        """See PiecedLogStore; data and an estimate of the rest, counted with every append."""
+        """See LogStore; data and an estimate of the rest, counted with every append."""
         return self._read_column(log, "bytes", 0)
 
     def close_piece(self, log: str) -> None:
-        """See PiecedLogStore; every block can be removed, so there is nothing to do."""
+        """See LogStore; every block can be removed, so there is nothing to do."""
 
     def closed_end(self, log: str) -> int:
         return self.last_position(log)
@@ -524,7 +522,6 @@ class PostgresLogStore:
         return self._numbers[log]
 
     def _number(self, log: str) -> int:
-        """The number of a log; a new log gets one."""
         if "\x00" in log:
             raise InvalidInput("a log's name cannot hold NUL", code="log.bad_name")
         number = self._known_number(log)

@@ -170,7 +170,6 @@ class PostgresIndexes:
                 self._thread.start()
 
     def ready(self, log: int) -> IndexedFields:
-        """The fields whose indexes are complete."""
         return self._ready.get(log, {})
 
     def wait(self, seconds: float) -> bool:

@@ -99,8 +99,6 @@ _WINDOW_BYTES = 1024 * 1024
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A sound header at an offset."""
-
     offset: int
     header: Header
 
@@ -256,7 +254,6 @@ class SegmentIndex:
         return self._offsets[nearest] if nearest >= 0 else 0
 
     def encode(self) -> bytes:
-        """The content of the index file."""
         saved = _SavedIndex(
             list(self._offsets), list(self._firsts), self.end, self.last, self.holes
         )

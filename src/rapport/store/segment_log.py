@@ -314,9 +314,6 @@ class SegmentDirectory:
             _log.warning("log damaged", error=fault.as_error().message)
 
 
-_MOST_HINTS = 4096
-
-
 class SegmentLog:
     """A log open for writing by this process. Appends come from one thread, reads from any."""
 
@@ -330,7 +327,6 @@ class SegmentLog:
     ) -> None:
         self.name, self._pool = name, pool
         self._files, self._segment_bytes = files, segment_bytes
-        self._hints: dict[int, tuple[int, int]] = {}
         self._directory = SegmentDirectory(name, directory, files)
         self._is_saved = False
         """Whether the saved index of the active segment covers all of it."""
@@ -367,7 +363,6 @@ class SegmentLog:
         return placed
 
     def restore(self, blocks: Sequence[Block]) -> None:
-        """See MovableLogStore."""
         check_contiguous(self.name, self.last, blocks)
         check_sizes(blocks, MAX_BODY_BYTES)
         self._append_group(blocks)
@@ -388,10 +383,8 @@ class SegmentLog:
 
     def _show(self, placed: Sequence[Block]) -> None:
         with self._directory.guard:
-            index, first = self._active.index, self._active.segment.first
             for block in placed:
-                self._hint(block.first - 1, index.end, first)
-                index.extend(block.first, block.last, HEADER_BYTES + len(block.body))
+                self._active.index.extend(block.first, block.last, HEADER_BYTES + len(block.body))
 
     def _roll(self, first: int | None = None) -> None:
         """Closes the active segment and begins the next; its name is durable first."""
@@ -420,7 +413,7 @@ class SegmentLog:
         return [placed.block for placed in self.read_placed(position, max_records)]
 
     def read_placed(self, position: int, max_records: int) -> list[LocatedBlock]:
-        """See LocatedLogs."""
+        """As `LogStore.read_after`, each block with its location."""
         blocks: list[LocatedBlock] = []
         wanted, room = max_records, READ_BYTES
         while wanted > 0 and room > 0:
@@ -446,51 +439,37 @@ class SegmentLog:
             position = found[-1].block.last if found else until
         return blocks
 
-    def _place_after(self, position: int) -> tuple[Segment, int | None, int, int] | None:
-        """Segment, offset (None: to be found in its index), end and last position to read."""
+    def _place_after(self, position: int) -> tuple[Segment, int, int, int] | None:
+        """Segment, offset, end (-1: both stand in its index) and last position to read."""
         index, segments = self._active.index, self._directory.segments
         if position >= index.last:
             return None
         number = self._directory.number_of(position + 1)
-        segment, hint = segments[number], self._hints.get(position)
-        offset = hint[1] if hint and hint[0] == segment.first else None
-        if segment is not self._active.segment:
-            return segment, offset, -1, segments[number + 1].first - 1
-        if offset is None:
-            offset = index.locate(position + 1)
-        return segment, offset, index.end, index.last
+        segment = segments[number]
+        if segment is self._active.segment:
+            return segment, index.locate(position + 1), index.end, index.last
+        return segment, 0, -1, segments[number + 1].first - 1
 
     def _read_segment(
-        self, segment: Segment, offset: int | None, end: int, position: int, most: tuple[int, int]
+        self, segment: Segment, offset: int, end: int, position: int, most: tuple[int, int]
     ) -> list[LocatedBlock]:
         """`most`: records and bytes."""
         if end < 0:
             index = self._directory.closed_index(segment)
-            end = index.end
-            offset = index.locate(position + 1) if offset is None else offset
+            offset, end = index.locate(position + 1), index.end
         file = self._files.open_to_read(segment.path)
         try:
-            found = read_blocks(file.read_at, offset or 0, end, position, *most)
+            found = read_blocks(file.read_at, offset, end, position, *most)
         finally:
             file.close()
         for damage in found.damage:
             self._directory.report(hole_fault(self.name, segment, damage))
-        if found.blocks:
-            with self._directory.guard:
-                self._hint(found.blocks[-1].last, found.next_offset, segment.first)
         return [
             LocatedBlock(block, segment.first, offset)
             for block, offset in zip(found.blocks, found.offsets, strict=True)
         ]
 
-    def _hint(self, position: int, offset: int, segment_first: int) -> None:
-        """Caches the offset of the block after `position`, for a reader that goes on there."""
-        if len(self._hints) >= _MOST_HINTS:
-            self._hints.clear()  # the index finds the offsets again
-        self._hints[position] = (segment_first, offset)
-
     def gap_reason(self, position: int) -> str:
-        """See LogGaps."""
         with self._directory.guard:
             segments = self._directory.segments
         return gap_reason(self._files, segments, position)
@@ -501,7 +480,7 @@ class SegmentLog:
     # --- retention --------------------------------------------------------------------------------
 
     def pieces(self, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore; a piece is a segment. Reads two records of each segment once."""
+        """See LogStore; a piece is a segment. Reads two records of each segment once."""
         with self._directory.guard:
             segments = self._directory.segments[: limit + 1]
             ends = [segment.first - 1 for segment in segments[1:]]
@@ -524,7 +503,6 @@ class SegmentLog:
         return LogPiece(segment.first, last, self._directory.size_of(segment), *segment.times)
 
     def _times(self, segment: Segment, last: int) -> tuple[int, int]:
-        """Times of the oldest and newest readable records."""
         oldest = self.read_after(segment.first - 1, 1)
         newest = self.read_after(last - 1, 1) or oldest
         times = [block.received for block in (*oldest, *newest)]
@@ -540,7 +518,6 @@ class SegmentLog:
         return self._active.segment.first - 1
 
     def find_missing_files(self) -> None:
-        """Reports segments whose files have vanished."""
         with self._directory.guard:
             segments = list(self._directory.segments)
         there = set(self._files.names(self._directory.path))
@@ -560,7 +537,7 @@ class SegmentLog:
             raise disk_error(f"cannot begin a segment of log {self.name!r}", error) from error
 
     def skip_to(self, position: int) -> None:
-        """Begins a segment at a later position; see MovableLogStore."""
+        """Begins a segment at a later position; see LogStore."""
         directory = self._directory
         try:
             if position > self.last + 1:
@@ -600,7 +577,6 @@ class SegmentLog:
 
 
 def _encode(placed: Sequence[Block]) -> list[bytes]:
-    """The frames of one group, a header and a body each."""
     group: list[bytes] = []
     for index, block in enumerate(placed):
         header = encode_header(

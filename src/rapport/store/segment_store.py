@@ -138,7 +138,7 @@ class SegmentLogStore:
             self._event_reader.close(log)
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore; a piece is a segment."""
+        """See LogStore; a piece is a segment."""
         found = self._log_if_any(log)
         return found.pieces(limit) if found else []
 
@@ -165,7 +165,7 @@ class SegmentLogStore:
         self._log(log).restore(blocks)
 
     def remove(self, log: str) -> None:
-        """See MovableLogStore; after a crash half-way the next call removes the rest."""
+        """See LogStore; after a crash half-way the next call removes the rest."""
         directory = self._root / encode_log_name(log)
         with self._guard:
             if self._lock is None:
@@ -274,7 +274,6 @@ class SegmentLogStore:
             raise disk_error(f"cannot open log {name!r}", error) from error
 
     def _discard(self, log: str) -> None:
-        """Removes a new log without records."""
         with self._guard:
             empty = self._open.pop(log, None)
         if empty is not None:

@@ -4,10 +4,10 @@ range. [CX-2, EN-4, EN-10]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from rapport.core.errors import DuplicateName, TooLarge
+from rapport.core.errors import TooLarge
 from rapport.kernel.clock import Now as Now
 from rapport.kernel.telemetry import get_logger
 
@@ -72,13 +72,3 @@ def check_size(datagram: bytes, max_datagram: int) -> None:
 def report_failure(error: Exception, sender: Address) -> None:
     """Logs an exception of a handler; it must not stop later datagrams."""
     _log.error("a datagram's handler failed", sender=sender, error=repr(error))
-
-
-def check_is_free(address: Address, taken: Container[Address]) -> None:
-    """Raises DuplicateName if the address has an endpoint."""
-    if address in taken:
-        raise DuplicateName(
-            f"there is an endpoint at {address[0]}:{address[1]} already",
-            code="transport.address_taken",
-            hint="choose another address, or close the other endpoint",
-        )

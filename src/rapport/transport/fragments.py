@@ -72,8 +72,6 @@ class ReassemblyLimits:
 
 @dataclass(slots=True)
 class ReassemblyCounters:
-    """Monotonic counters of fragments and messages."""
-
     completed: int = 0
     timed_out: int = 0
     pushed_out: int = 0
@@ -83,8 +81,6 @@ class ReassemblyCounters:
 
 
 class _Incomplete:
-    """The parts of one message so far."""
-
     __slots__ = ("bytes", "cost", "parts", "since_ms")
 
     def __init__(self, since_ms: float) -> None:
@@ -103,8 +99,6 @@ class _Incomplete:
 
 
 class _SenderMessages:
-    """The incomplete messages of one sender."""
-
     __slots__ = ("begun", "cost")
 
     def __init__(self) -> None:

@@ -72,9 +72,8 @@ class DatagramKey:
     until_ms: int = FOREVER_MS
     """Valid until before this wall time."""
 
-    def is_valid_at(self, wall_ms: int, *, grace_ms: int = 0) -> bool:
-        """Whether the key is valid; the grace allows for different clocks."""
-        return self.from_ms - grace_ms <= wall_ms < self.until_ms + grace_ms
+    def is_valid_at(self, wall_ms: int) -> bool:
+        return self.from_ms <= wall_ms < self.until_ms
 
 
 def make_key(owner: str, kind: str, *, from_ms: int = 0, until_ms: int = FOREVER_MS) -> DatagramKey:
@@ -281,8 +280,6 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """The content of a key file."""
-
     keys: tuple[DatagramKey, ...] = ()
     own: str = ""
 

@@ -106,7 +106,6 @@ class Sealer:
         return self._key
 
     def _reload_keys(self) -> None:
-        """Applies a replaced key ring."""
         self._until_ms, self._version = 0, self.keys.version
         self._side = BY_MEMBER if self.keys.is_member else BY_CLIENT
         self._sealers.clear()
@@ -219,8 +218,6 @@ class UnsealCounters:
 
 @dataclass(frozen=True, slots=True)
 class UnsealSettings:
-    """Limits of acceptance."""
-
     age_ms: int = 30_000
     """Largest difference of clocks plus transit time, in both directions. A longer one tolerates
     worse clocks and keeps runs in memory longer.
@@ -285,7 +282,6 @@ class Unsealer:
         self._own_runs = own.runs if own else set()
 
     def __len__(self) -> int:
-        """How many runs are remembered."""
         return len(self._runs)
 
     def open(self, datagram: bytes, wall_ms: int, at: bytes | None = None) -> OpenedDatagram | None:

@@ -230,7 +230,6 @@ EndpointWrapper = Callable[[Endpoint], Endpoint]
 
 
 def direct_link(endpoint: Endpoint) -> Endpoint:
-    """Returns the endpoint unchanged."""
     return endpoint
 
 

@@ -141,8 +141,6 @@ _MOST_KNOWN = 65_536
 
 @dataclass(slots=True)
 class UdpCounters:
-    """Monotonic counters of an endpoint."""
-
     sent: int = 0
     received: int = 0
     full: int = 0

@@ -13,7 +13,7 @@ import pytest
 from rapport.channel.backends.migration import MOVES, ChannelMover, digest_of
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import channels_from_site
-from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.sequences import SequenceStamp, counted_in
 from rapport.channel.requests.request import Request
 from rapport.cli.main import run
 from rapport.core.codec import encode_block
@@ -23,6 +23,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.placement import PLACEMENTS, read_placements
+from support.numbered_events import stamped
 
 pytestmark = pytest.mark.slow
 

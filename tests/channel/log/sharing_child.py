@@ -13,10 +13,11 @@ from pathlib import Path
 
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.sequences import SequenceStamp, counted_in
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
+from support.numbered_events import stamped
 
 
 def events_of(number: int, count: int) -> list[Event]:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.log.dedupe import (
-    DedupeFilter,
     DedupeWindow,
     are_all_different,
     decode_identities,
@@ -81,28 +80,28 @@ def test_one_old_key_among_strangers_is_found(known, place):
 
 @given(st.integers(0, 500), st.sampled_from([1, 3, 40]))
 def test_marks_deny_no_key_among_the_last_ones(strangers, size):
-    marks = DedupeFilter(10_000)
+    marks = DedupeWindow(10_000)
     for start in range(0, 60_000, 6_000):
-        marks.add(keys_of(range(start, start + 6_000)))
+        marks.add(keys_of(range(start, start + 6_000)), start + 1)
     known = list(range(50_000, 60_000, 997))[:size]
     asked = [*range(100_000, 100_000 + strangers), *known]
     assert set(marks.suspects(keys_of(asked))) >= set(range(strangers, len(asked)))
 
 
 def test_few_strangers_are_suspected_however_much_passed():
-    marks, most = DedupeFilter(10_000), 0
+    marks, most = DedupeWindow(10_000), 0
     for start in range(0, 200_000, 1_000):
         most = max(most, len(marks.suspects(keys_of(range(start, start + 1_000)))))
-        marks.add(keys_of(range(start, start + 1_000)))
+        marks.add(keys_of(range(start, start + 1_000)), start + 1)
     assert most < 20
 
 
 @pytest.mark.parametrize("window", [1, 1_000, 1_000_000])
 @pytest.mark.parametrize("size", [1, 9, 70, 5_000, 100_000])
 def test_few_strangers_are_suspected_however_large_the_batches_are(window, size):
-    marks = DedupeFilter(window)
+    marks = DedupeWindow(window)
     for start in range(0, 3 * size, size):
-        marks.add(keys_of(range(start, start + size)))
+        marks.add(keys_of(range(start, start + size)), start + 1)
         assert set(marks.suspects(keys_of(range(start, start + size)))) == set(range(size))
     assert len(marks.suspects(keys_of(range(-10_000, 0)))) < 200
 

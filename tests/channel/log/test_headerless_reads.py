@@ -11,7 +11,7 @@ import pytest
 
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.logged_channel import bare_events, may_hold
+from rapport.channel.log.logged_channel import bare_events
 from rapport.core.codec import decode_bare_block, decode_block, encode_block
 from rapport.core.errors import Corrupt
 from rapport.core.event import BareStoredEvent, Event, StoredEvent
@@ -138,11 +138,6 @@ def test_among_many_a_block_with_a_time_to_live_is_read_as_a_whole(
     assert [item.position for batch in batches for item in batch] == list(range(1, MANY + 1))
     [kind] = {type(item) for item in batches[place // 600]}
     assert kind is StoredEvent
-
-
-@pytest.mark.parametrize("text", [b"", b"x", b"lm", b"ttlm", b"attlms", b"lm ttlms", b"ttl ms"])
-def test_a_name_is_found_where_it_stands(text: bytes) -> None:
-    assert may_hold(text, b"ttlms") == (b"ttlms" in text)
 
 
 def test_a_block_that_is_none_ends_what_is_read_without_headers() -> None:

@@ -22,7 +22,6 @@ from rapport.channel.log.sequences import (
     counted_in,
     read_stamp,
     stamp_in,
-    stamped,
 )
 from rapport.channel.log.writer import InlineWriter
 from rapport.core.errors import InvalidInput
@@ -31,6 +30,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.base import AppendConflict
 from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
+from support.numbered_events import stamped
 
 
 def event(sequence: int, *, epoch: int = 1, publisher: str = "p", id: str = "") -> Event:

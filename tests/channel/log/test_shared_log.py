@@ -12,7 +12,7 @@ import pytest
 
 from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.logged_channel import Horizon
-from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.sequences import SequenceStamp, counted_in
 from rapport.channel.log.writer import InlineWriter
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
@@ -20,6 +20,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.base import AppendConflict
 from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
+from support.numbered_events import stamped
 from support.servers.nats import NatsServer
 
 pytestmark = pytest.mark.slow

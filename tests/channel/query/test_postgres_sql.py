@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.postgres_sql import SQL_FUNCTIONS, SqlCondition, to_sql
+from rapport.channel.query.postgres_sql import SqlCondition, to_sql
 from rapport.channel.query.query_kinds import Query, make_query
 from rapport.channel.query.tree import Not
 from rapport.core.event import Event, StoredEvent
@@ -20,6 +20,29 @@ from support.judge.conditions import CONDITIONS, stored_events
 from support.servers.postgres import PostgresAddress
 
 pytestmark = pytest.mark.slow
+
+SQL_FUNCTIONS = r"""
+CREATE OR REPLACE FUNCTION rapport_payload(data text) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF data ~ '[0-9]{200}|[0-9.][eE][+-]?[0-9]{3}'
+     OR length(data) - length(translate(data, '[{', '')) > 300 THEN
+    RETURN NULL;
+  END IF;
+  RETURN data::jsonb;
+EXCEPTION WHEN data_exception OR statement_too_complex THEN
+  RETURN NULL;
+END
+$$;
+CREATE OR REPLACE FUNCTION rapport_element(list jsonb, place integer) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE jsonb_typeof(list) WHEN 'array' THEN list -> place END
+$$;
+"""
+"""`rapport_payload`: the payload; SQL null where PostgreSQL and Python might read it differently:
+not JSON, absurd numbers, very deep. A JSON null is not SQL null. `rapport_element`: PostgreSQL's
+own `-> 0` of a scalar would be the scalar.
+"""
 
 Rows = Any
 

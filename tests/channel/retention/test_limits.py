@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.config import ChannelRules, ChannelsConfig, channels_from_site
-from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.sequences import SequenceStamp, counted_in
 from rapport.channel.requests.request import Request
 from rapport.channel.retention.limits import RetentionLimits, decide_trim
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
 from rapport.store.base import LogPiece
+from support.numbered_events import stamped
 
 HOUR, DAY = 3_600_000, 86_400_000
 

@@ -81,9 +81,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 _VERBS: dict[Right, str] = {"publish": "append to", "subscribe": "read", "take": "take from"}
 
 LOCAL = "local"
-"""The identity of unauthenticated local callers: on loopback while the site names no identities, or
-as `[access.local]` allows.
-"""
+"""The identity of callers on loopback without a token, as far as the site lets them in."""
 NODE = "node"
 """The identity of the node's own token (`[node] token_file`); has every right."""
 NOBODY = "nobody"
@@ -110,13 +108,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     take: tuple[str, ...] = ()
     """A taken message is gone for all others, so `subscribe` does not include this right."""
     admin: bool = False
-    """The right to change the node: interpretations, policies, interceptors, links, forgetting.
-    """
+    """May change the node: interpretations, policies, interceptors, links, forgetting."""
     role: Role | Literal[""] = ""
     """What the identity may do in the console; includes the rights of the role."""
 
     def includes(self, role: Role) -> bool:
-        """Whether the rights include those of a role."""
         own: Role | Literal[""] = "admin" if self.admin else self.role
         return bool(own) and ROLES.index(own) >= ROLES.index(role)
 
@@ -135,7 +131,6 @@ class Rights:
         self._is_granted = lru_cache(_REMEMBERED)(self._matches)
 
     def allows(self, identity: str, right: Right, channel: str) -> bool:
-        """Whether the identity has the right on the channel."""
         if (
             right == "publish"
             and channel in NODE_CHANGING_CHANNELS
@@ -160,7 +155,6 @@ class Rights:
             self.check_admin(identity)
 
     def allows_admin(self, identity: str) -> bool:
-        """Whether the identity may change the node."""
         return self._grants.get(identity, _NOTHING).admin
 
     def check_admin(self, identity: str) -> None:
@@ -173,11 +167,9 @@ class Rights:
             )
 
     def allows_role(self, identity: str, role: Role) -> bool:
-        """Whether the identity has the rights of a role."""
         return self._grants.get(identity, _NOTHING).includes(role)
 
     def role_of(self, identity: str) -> Role | Literal[""]:
-        """The highest role whose rights the identity has; empty for none."""
         return next((one for one in reversed(ROLES) if self.allows_role(identity, one)), "")
 
     def check_role(self, identity: str, role: Role) -> None:
@@ -190,7 +182,6 @@ class Rights:
             )
 
     def grants(self) -> dict[str, Grant]:
-        """All identities and their grants, by name."""
         return dict(sorted(self._grants.items()))
 
 
@@ -321,7 +312,6 @@ def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityCon
 
 
 def _with_role(grant: Grant, fields: Fields) -> Grant:
-    """The grant with the rights of the role that the identity is given."""
     text = fields.filled_text("role", example='"operator"') if fields.has("role") else ""
     role = next((one for one in ROLES if one == text), None)
     if text and role is None:
@@ -461,9 +451,7 @@ _MOST_CHARACTERS = 512
 _NEW_BYTES = 32
 FAILURES_AT_ONCE = 20
 FAILURES_PER_SECOND = 1
-"""Failed attempts per address that are answered individually; above that the
-address has to wait.
-"""
+"""Failures per address that are answered at once; above that the address has to wait."""
 _MOST_ADDRESSES = 10_000
 
 
@@ -514,7 +502,6 @@ class TokenDirectory:
         return frozenset(hashlib.sha256(b"mark" + digest).hexdigest()[:16] for digest in own)
 
     def mark_of(self, token: str) -> str:
-        """The mark of one token."""
         return hashlib.sha256(b"mark" + _digest(token)).hexdigest()[:16]
 
     def with_token(self, identity: str, token: str) -> TokenDirectory:
@@ -627,19 +614,15 @@ class FailedAttempts:
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """Identities, their rights and rates."""
-
     access: Access
     rights: Rights
     tokens: TokenDirectory
     rates: Rates
 
     def identify(self, token: str) -> str | None:
-        """The identity of a token; None for an unknown one."""
         return self.tokens.find(token)
 
     def is_closed(self) -> bool:
-        """Whether callers have to authenticate."""
         return len(self.tokens) > 0 or self.access.has_people()
 
     def with_node_token(self, token: str) -> Admission:

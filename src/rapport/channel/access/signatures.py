@@ -92,9 +92,7 @@ def check_signatures(events: Sequence[Event], keys: KeyRing, demand: str) -> Non
 
 
 def sign_readings(key: SigningKey, keys: KeyRing) -> Callable[[Event, Event], Event]:
-    """For each (reading, raw event): records the verdict on the raw event's signature, and signs
-    the reading.
-    """
+    """For (reading, raw event): notes the verdict on the raw signature and signs the reading."""
 
     def sign(reading: Event, raw: Event) -> Event:
         moved = without_raw_signature(reading, raw)
@@ -189,14 +187,11 @@ def is_changed(made: Event, given: Event) -> bool:
 
 
 def node_key_path(data: Path) -> Path:
-    """Where a node keeps its private key."""
     return data / "keys" / "node.pem"
 
 
 def open_node_key(data: Path) -> SigningKey:
-    """The node's key, made with mode 0600 when there is none; raises InvalidInput,
-    StoreUnavailable.
-    """
+    """The node's key, made when there is none; raises InvalidInput, StoreUnavailable."""
     path = node_key_path(data)
     if not is_file(path):
         try:

@@ -1,3 +1,1 @@
-"""Client side of a channel: publishers and listeners that survive network outages. [CH-5, CH-7,
-CH-8]
-"""
+"""Publishers and listeners that survive network outages. [CH-5, CH-7, CH-8]"""

@@ -1,6 +1,4 @@
-"""Publisher and listeners for programs with an event loop: same promises as the blocking ones.
-[CH-5, CH-7]
-"""
+"""Publisher and listeners for programs with an event loop; the same promises. [CH-5, CH-7]"""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from rapport.channel.agents.connection import Reason
 from rapport.channel.agents.leased_listener import LeasedEvent, LeasedListener
@@ -21,9 +19,37 @@ from rapport.channel.agents.publisher import Publisher, Status
 from rapport.core.event import Event, Gap
 
 E = TypeVar("E")
+Inner = TypeVar("Inner", Listener, Publisher)
 
 
-class AsyncListener:
+class _OpenedInThread(Generic[Inner]):
+    """A blocking agent that is made in a thread, by `open` or `async with`."""
+
+    def __init__(self, make: Callable[[], Inner]) -> None:
+        self._make: Callable[[], Inner] = make
+        self._opened: Inner | None = None
+
+    @classmethod
+    async def open(cls, *given: Any, **options: Any) -> Self:
+        """Takes the arguments of the blocking agent, and raises as it does."""
+        agent = cls(*given, **options)
+        await agent.__aenter__()
+        return agent
+
+    async def __aenter__(self) -> Self:
+        if self._opened is None:
+            self._opened = await asyncio.to_thread(self._make)
+        return self
+
+    @property
+    def _inner(self) -> Inner:
+        if self._opened is None:
+            name = type(self).__name__
+            raise RuntimeError(f"use `async with`, or `await {name}.open(...)`")
+        return self._opened
+
+
+class AsyncListener(_OpenedInThread[Listener]):
     """See Listener; waiting happens in threads, so the loop is not blocked.
 
     Made by `open`, or used as `async with AsyncListener(...)`. Callbacks run in the loop and may be
@@ -39,26 +65,17 @@ class AsyncListener:
         directory: str | Path | None = None,
         **options: Any,
     ) -> None:
-        """Takes the arguments of Listener; nothing is opened yet."""
-        self._open = partial(Listener, url, channel, query, directory=directory, **options)
-        self._inner: Listener | None = None
+        super().__init__(partial(Listener, url, channel, query, directory=directory, **options))
         self._turn = asyncio.Lock()
-
-    @staticmethod
-    async def open(url: str, channel: str, *given: Any, **options: Any) -> AsyncListener:
-        """An open listener; raises as Listener does."""
-        listener = AsyncListener(url, channel, *given, **options)
-        await listener.__aenter__()
-        return listener
 
     async def push(self, callback: Callable[[ReceivedEvent], Any]) -> None:
         """See Listener; the callback runs in this loop."""
-        await asyncio.to_thread(self._listener.push, _called_in_loop(callback))
+        await asyncio.to_thread(self._inner.push, _called_in_loop(callback))
 
     async def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[ReceivedEvent]:  # noqa: ASYNC109
         """See Listener; one pull at a time."""
         given_up = False
-        listener = self._listener
+        listener = self._inner
         async with self._turn:
             work = asyncio.ensure_future(
                 asyncio.to_thread(listener.pull_unless, count, timeout, lambda: given_up)
@@ -74,43 +91,32 @@ class AsyncListener:
                 raise
 
     async def acknowledge(self, event: ReceivedEvent | int) -> None:
-        await asyncio.to_thread(self._listener.acknowledge, event)
+        await asyncio.to_thread(self._inner.acknowledge, event)
 
     def renew(self, lease: float | None = None) -> None:
-        self._listener.renew(lease)
+        self._inner.renew(lease)
 
     def cancel(self) -> None:
-        self._listener.cancel()
+        self._inner.cancel()
 
     def resume(self, token: str | None = None) -> None:
-        self._listener.resume(token)
+        self._inner.resume(token)
 
     def status(self) -> ListenerStatus:
         """See Listener; looks at no disk."""
-        return self._listener.status()
+        return self._inner.status()
 
     def gaps(self) -> list[Gap]:
-        return self._listener.gaps()
+        return self._inner.gaps()
 
     async def failed(self) -> list[FailedEvent]:
-        return await asyncio.to_thread(self._listener.failed)
+        return await asyncio.to_thread(self._inner.failed)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._listener.close)
-
-    async def __aenter__(self) -> AsyncListener:
-        if self._inner is None:
-            self._inner = await asyncio.to_thread(self._open)
-        return self
+        await asyncio.to_thread(self._inner.close)
 
     async def __aexit__(self, *error: Any) -> None:
-        await asyncio.to_thread(self._listener.__exit__, *error)
-
-    @property
-    def _listener(self) -> Listener:
-        if self._inner is None:
-            raise RuntimeError("use `async with`, or `await AsyncListener.open(...)`")
-        return self._inner
+        await asyncio.to_thread(self._inner.__exit__, *error)
 
 
 class AsyncLeasedListener:
@@ -127,7 +133,6 @@ class AsyncLeasedListener:
         query: str | dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """Takes the arguments of LeasedListener and raises as it does."""
         self._listener = LeasedListener(url, channel, query, **options)
         self._turn = asyncio.Lock()
         self._pulling: asyncio.Future[list[LeasedEvent]] | None = None
@@ -200,7 +205,7 @@ async def _outlast(work: asyncio.Future[Any]) -> None:
             continue
 
 
-class AsyncPublisher:
+class AsyncPublisher(_OpenedInThread[Publisher]):
     """See Publisher; waiting for the disk happens in threads, so the loop is not blocked.
 
     Made by `open`, or used as `async with AsyncPublisher(...)`; concurrent `publish` calls share
@@ -208,51 +213,31 @@ class AsyncPublisher:
     """
 
     def __init__(self, outbox: str | Path, url: str, **options: Any) -> None:
-        """Takes the arguments of Publisher; nothing is opened yet."""
-        self._open = partial(Publisher, outbox, url, **options)
-        self._inner: Publisher | None = None
-
-    @staticmethod
-    async def open(outbox: str | Path, url: str, **options: Any) -> AsyncPublisher:
-        """An open publisher; raises as Publisher does."""
-        publisher = AsyncPublisher(outbox, url, **options)
-        await publisher.__aenter__()
-        return publisher
+        super().__init__(partial(Publisher, outbox, url, **options))
 
     async def publish(
         self, event: Event | Mapping[str, Any] | None = None, /, **fields: Any
     ) -> str:
-        return await asyncio.to_thread(partial(self._publisher.publish, event, **fields))
+        return await asyncio.to_thread(partial(self._inner.publish, event, **fields))
 
     async def publish_many(self, events: Iterable[Event | Mapping[str, Any]]) -> list[str]:
-        return await asyncio.to_thread(self._publisher.publish_many, list(events))
+        return await asyncio.to_thread(self._inner.publish_many, list(events))
 
     async def flush(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109
-        return await asyncio.to_thread(self._publisher.flush, timeout)
+        return await asyncio.to_thread(self._inner.flush, timeout)
 
     async def rejected(self) -> list[RejectedEvent]:
-        return await asyncio.to_thread(self._publisher.rejected)
+        return await asyncio.to_thread(self._inner.rejected)
 
     def resume(self, token: str | None = None) -> None:
-        self._publisher.resume(token)
+        self._inner.resume(token)
 
     def status(self) -> Status:
         """See Publisher; looks at no disk."""
-        return self._publisher.status()
+        return self._inner.status()
 
     async def close(self, wait: float | None = 0.0) -> bool:
-        return await asyncio.to_thread(self._publisher.close, wait)
-
-    async def __aenter__(self) -> AsyncPublisher:
-        if self._inner is None:
-            self._inner = await asyncio.to_thread(self._open)
-        return self
+        return await asyncio.to_thread(self._inner.close, wait)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         await self.close(wait=0.0 if kind else 5.0)
-
-    @property
-    def _publisher(self) -> Publisher:
-        if self._inner is None:
-            raise RuntimeError("use `async with`, or `await AsyncPublisher.open(...)`")
-        return self._inner

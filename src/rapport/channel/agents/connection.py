@@ -30,9 +30,7 @@ class HttpReply(msgspec.Struct, frozen=True):
 
 
 class NodeConnection:
-    """The connection to one node. `post` and `get` belong to one thread; `interrupt` may be called
-    from any.
-    """
+    """The connection to one node. Requests belong to one thread, `interrupt` to any."""
 
     def __init__(self, url: str, token: str = "", *, most_answer_bytes: int) -> None:
         parts = address_parts(url)
@@ -42,7 +40,9 @@ class NodeConnection:
                 code="url.bad",
                 hint="for example http://127.0.0.1:8484",
             )
-        self.url, self.token = url, token
+        self.url = url
+        self.token = token
+        """The bearer token; another one counts from the next request on."""
         self._host, self._port = parts.hostname, parts.port
         self._secure = parts.scheme == "https"
         self._root = parts.path.rstrip("/")
@@ -134,26 +134,6 @@ def failed_call(reply: HttpReply, reason: Reason) -> CallFailed | CallBarred:
     if reply.status >= 500 or reply.status in RETRY_STATUSES:
         return CallFailed(reason, retry_after_ms(reply.retry_after))
     return CallBarred(reason)
-
-
-class NodeEndpoint:
-    """An endpoint of a node. Requests belong to one thread; `interrupt` may be called from any."""
-
-    def __init__(
-        self, url: str, token: str, *, timeout_seconds: float, most_answer_bytes: int
-    ) -> None:
-        self._line = NodeConnection(url, token, most_answer_bytes=most_answer_bytes)
-        self._timeout = timeout_seconds
-        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
-
-    @property
-    def token(self) -> str:
-        """The bearer token; another one counts from the next request on."""
-        return self._line.token
-
-    @token.setter
-    def token(self, token: str) -> None:
-        self._line.token = token
 
 
 def retry_after_ms(text: str | None) -> int | None:

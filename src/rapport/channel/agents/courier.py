@@ -23,7 +23,7 @@ from rapport.channel.agents.connection import (
     CallBarred,
     CallFailed,
     HttpReply,
-    NodeEndpoint,
+    NodeConnection,
     Reason,
     failed_call,
     pause_ms,
@@ -89,9 +89,7 @@ class NothingToSend(msgspec.Struct, frozen=True):
 
 
 class WindowProgress(msgspec.Struct, frozen=True):
-    """Everything up to `acknowledged` is settled; that very event was rejected if there is a
-    reason.
-    """
+    """Everything up to `acknowledged` is settled; with a reason, that event was rejected."""
 
     acknowledged: int
     rejected: Reason | None = None
@@ -125,7 +123,6 @@ class SendWindow:
         self._number = self._failures = self._taken_in_row = 0
 
     def next_step(self, newest: int, now_ms: int) -> SendRange | PauseSending | NothingToSend:
-        """The next action, given the newest event."""
         if self.stopped or self.sent > self.acknowledged or newest <= self.acknowledged:
             return NothingToSend()
         if self.resume_at_ms is not None:
@@ -208,15 +205,12 @@ class _AppendedPositions(msgspec.Struct):
     positions: list[int]
 
 
-class SinkEndpoint(NodeEndpoint):
-    """The publish endpoint of a node."""
-
+class SinkEndpoint(NodeConnection):
     def __init__(
         self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
-        super().__init__(
-            url, token, timeout_seconds=timeout_seconds, most_answer_bytes=_MOST_ANSWER_BYTES
-        )
+        super().__init__(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
+        self._timeout = timeout_seconds
         self._path = f"/channels/{quote(channel, safe='')}/events"
 
     def send(self, events: Sequence[NumberedEvent]) -> SinkAnswer:
@@ -225,7 +219,7 @@ class SinkEndpoint(NodeEndpoint):
             body = encode_batch(events)
         except (ValueError, TypeError) as error:
             return EventsRefused(Reason("event.bad_data", f"cannot be written as JSON: {error}"))
-        reply = self._line.post(self._path, body, _BATCH, self._timeout)
+        reply = self.post(self._path, body, _BATCH, self._timeout)
         if isinstance(reply, CallFailed):
             return reply
         return read_answer(reply, len(events))
@@ -315,7 +309,6 @@ class Courier:
         return self._outbox.settled >= sequence
 
     def delivery(self) -> DeliveryStatus:
-        """The present state."""
         window = self._window
         if self._ended:
             return DeliveryStatus("closed", window.trouble)

@@ -52,7 +52,6 @@ from rapport.channel.validation import (
 from rapport.core.codec import decode_cloudevent, decode_cloudevents
 from rapport.core.errors import (
     ChannelUnavailable,
-    Corrupt,
     InvalidInput,
     NotAllowed,
     NotAuthenticated,
@@ -65,9 +64,8 @@ from rapport.core.errors import (
 )
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Chance, Clock, Ids, SystemClock
-from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block, LogStore, RecordStore, all_blocks
+from rapport.store.base import LogStore, RecordStore, all_blocks, decode_record
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.segment_store import SegmentLogStore
 
@@ -94,8 +92,6 @@ T = TypeVar("T")
 
 
 class PostedRequest(msgspec.Struct, frozen=True):
-    """An incoming request."""
-
     path: str
     body: bytes
     token: str
@@ -160,8 +156,6 @@ class DirectServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
     protocol_version = "HTTP/1.1"
     timeout = 60
     disable_nagle_algorithm = (
@@ -244,7 +238,8 @@ class PublisherMarkLog:
         self._written = self._whole_at = 0
         saved: dict[str, PublisherMarks] = {}
         for block in all_blocks(self._store, _LOG):
-            saved.update(_decode(block))
+            kind = dict[str, PublisherMarks]
+            saved |= decode_record(block.body, kind, "saved marks", code="sink.bad_marks")
             self._written += len(block.body)
         self.marks.restore(saved.items())
         self._known = set(saved)
@@ -284,13 +279,6 @@ class PublisherMarkLog:
     def close(self) -> None:
         """Releases the directory; a second call is no error."""
         self._store.close()
-
-
-def _decode(block: Block) -> dict[str, PublisherMarks]:
-    try:
-        return msgspec.msgpack.decode(block.body, type=dict[str, PublisherMarks])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(f"saved marks cannot be read: {error}", code="sink.bad_marks") from None
 
 
 class DirectSink:
@@ -418,17 +406,9 @@ class DirectBuffer:
         return list(islice(self._events, start, start + limit))
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        deadline = None if timeout_ms is None else self._clock.steady_ns() + timeout_ms * 1_000_000
-        while self._last <= position:
-            notified = self._notifier.listen()
-            if deadline is None:
-                await notified
-                continue
-            left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
-            if left_ms <= 0:
-                break
-            await first_of(notified, self._clock.sleep(left_ms))
-        return self._last > position
+        return await self._notifier.wait_until(
+            lambda: self._last > position, self._clock, timeout_ms
+        )
 
     def last_position(self) -> int:
         return self._last

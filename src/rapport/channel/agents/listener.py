@@ -79,7 +79,6 @@ def opening_request(
 
 
 def make_machine(resume_point: ResumePoint, settings: ListenerSettings) -> ListenerMachine:
-    """The state to go on from."""
     cache = ListenerCache(
         resume_point.position, most_events=settings.most_events, most_bytes=settings.most_bytes
     )
@@ -306,7 +305,6 @@ class Listener:
     # --- looking and ending -----------------------------------------------------------------------
 
     def status(self) -> ListenerStatus:
-        """The present status."""
         core = self._core
         with core.changed:
             state, now_ms = core.state, core.now_ms()

@@ -56,9 +56,7 @@ class ReceivedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListenerCache:
-    """Holds undelivered events and the application's progress. Bounded by its owner: see
-    `has_room`.
-    """
+    """Undelivered events and the application's progress; its owner bounds it by `has_room`."""
 
     def __init__(self, acknowledged: int, *, most_events: int, most_bytes: int) -> None:
         self.acknowledged = self.newest = acknowledged
@@ -73,7 +71,6 @@ class ListenerCache:
         return len(self._waiting)
 
     def has_room(self, events: int) -> bool:
-        """Whether a set of so many events may be requested."""
         fits = len(self._waiting) + events <= self._most_events
         return fits and self.waiting_bytes < self._most_bytes
 
@@ -93,7 +90,6 @@ class ListenerCache:
         return len(fresh)
 
     def take(self, count: int) -> list[ReceivedEvent]:
-        """The first `count` undelivered events; fewer when there are fewer."""
         taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         self.waiting_bytes -= sum(map(_size, taken))
         return taken
@@ -127,9 +123,7 @@ class ListenerCache:
             self._sets.popleft()
 
     def open_token(self) -> str:
-        """The token of a set from which on everything not acknowledged can be had again; empty when
-        nothing is open.
-        """
+        """The token that gives everything unacknowledged again; empty when nothing is open."""
         return self._sets[0][1] if self._sets else ""
 
     def _thin_out(self) -> None:
@@ -166,8 +160,6 @@ SourceAnswer = BatchReceived | LeaseEnded | CallFailed | CallBarred
 
 
 class RequestNow(msgspec.Struct, frozen=True):
-    """A request to be made now."""
-
     token: str
     """Empty: begin with the query."""
     seen: bool = False
@@ -234,7 +226,6 @@ class ListenerMachine:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a request is pending."""
         return self._pending is not None
 
     def resume_point(self) -> ResumePoint:
@@ -245,7 +236,6 @@ class ListenerMachine:
         return ResumePoint(self.token, self.seen, self.cache.acknowledged)
 
     def is_leased(self, now_ms: int) -> bool:
-        """Whether the local lease lasts."""
         return self.lease_until_ms is None or now_ms < self.lease_until_ms
 
     def renew(self, until_ms: int | None) -> None:
@@ -253,7 +243,6 @@ class ListenerMachine:
         self.lease_until_ms, self._ended = until_ms, False
 
     def next_step(self, now_ms: int) -> Step:
-        """The next action."""
         if self._pending is not None or self.stopped:
             return NothingToSend()
         if not self.is_leased(now_ms):
@@ -394,9 +383,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a source in memory keeps our session when we cannot reach it."""
     first_pause_ms: int = FIRST_PAUSE_MS
     longest_pause_ms: int = LONGEST_PAUSE_MS
-    """After a failure the pause doubles from the first to the longest, less up to a half by
-    chance.
-    """
+    """The pause doubles after each failure, less up to a half by chance."""
     request_seconds: float = TIMEOUT_SECONDS
     """How long an answer may be late."""
     attempts: int = 3
@@ -410,8 +397,6 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a listener."""
-
     activity: Activity
     mode: Mode
     waiting: int

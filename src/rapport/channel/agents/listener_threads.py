@@ -22,7 +22,6 @@ from rapport.channel.agents.connection import (
     CallFailed,
     HttpReply,
     NodeConnection,
-    NodeEndpoint,
     Reason,
     failed_call,
     pause_ms,
@@ -91,7 +90,6 @@ class ListenerCore:
         return self._clock.steady_ns() // 1_000_000
 
     def wake(self) -> None:
-        """Wakes all waiting threads."""
         with self.changed:
             self._woken = True
             self.changed.notify_all()
@@ -135,7 +133,6 @@ class ListenerCore:
             return taken
 
     def give_back(self, events: list[ReceivedEvent]) -> None:
-        """Puts undelivered events back."""
         with self.changed:
             self.state.cache.give_back(events)
             self.handed_over -= len(events)
@@ -169,9 +166,7 @@ class ListenerCore:
             _log.warning("position not saved", code=error.code, why=error.message)
 
     def keep_failed(self, received: ReceivedEvent, error: BaseException) -> None:
-        """Keeps a failed event with its error; durable with a directory. Raises
-        StoreUnavailable.
-        """
+        """Keeps a failed event; durable with a directory. Raises StoreUnavailable."""
         code = error.code if isinstance(error, RapportError) else "listener.callback_failed"
         reason = Reason(code, repr(error)[:2000])
         failed = FailedEvent(time=self._clock.now_ms(), reason=reason, received=received)
@@ -190,7 +185,6 @@ class ListenerCore:
         return self.place.failed() if self.place is not None else list(self._failed)
 
     def failed_count(self) -> int:
-        """How many were kept aside."""
         return self.place.failed_count if self.place is not None else len(self._failed)
 
     def _write(self, place: ListenerDirectory, resume_point: ResumePoint) -> None:
@@ -344,8 +338,6 @@ def _log_answer(answer: SourceAnswer, ask: RequestNow) -> None:
 
 
 class CallbackPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How callbacks are treated."""
-
     acknowledges: bool
     """Whether a callback that returned has acknowledged its event."""
     attempts: int
@@ -369,9 +361,7 @@ class ListenerPusher:
         self._thread = threading.Thread(target=self._run, name="rapport-push", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread; the caller has stored this object by now, as the callback may run
-        first.
-        """
+        """Starts the thread, once the caller has stored this object: the callback may run first."""
         self._thread.start()
 
     def end(self, timeout_seconds: float | None = _JOIN_SECONDS) -> bool:
@@ -415,7 +405,6 @@ class ListenerPusher:
         return None
 
     def _handle(self, received: ReceivedEvent) -> bool:
-        """Handles an event; False when ended before a further try."""
         for failures in range(self._policy.attempts):
             try:
                 self._callback(received)
@@ -464,29 +453,25 @@ class ListenerPusher:
         return self._ended or self._core.ended
 
 
-class SourceEndpoint(NodeEndpoint):
-    """The source endpoint of a node."""
-
+class SourceEndpoint(NodeConnection):
     def __init__(
         self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
-        super().__init__(
-            url, token, timeout_seconds=timeout_seconds, most_answer_bytes=_MOST_ANSWER_BYTES
-        )
-        self.url = url
+        super().__init__(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
+        self._timeout = timeout_seconds
         self._path = f"/channels/{quote(channel, safe='')}/requests"
         self._acks = f"/channels/{quote(channel, safe='')}/acks"
 
     def request(self, request: Request) -> SourceAnswer:
         """Sends a request, and waits as long as the request says and the answer takes."""
         seconds = self._timeout + request.wait_ms / 1_000
-        reply = self._line.post(self._path, write_request(request), "application/json", seconds)
+        reply = self.post(self._path, write_request(request), "application/json", seconds)
         return reply if isinstance(reply, CallFailed) else read_source_answer(reply)
 
     def settle(self, answers: Answers) -> SettlementResult | CallFailed | CallBarred:
         """Sends a worker's answers to leased messages."""
         body = msgspec.json.encode(answers)
-        reply = self._line.post(self._acks, body, "application/json", self._timeout)
+        reply = self.post(self._acks, body, "application/json", self._timeout)
         return reply if isinstance(reply, CallFailed) else read_settled(reply)
 
     def end_session(self, token: str) -> None:

@@ -84,8 +84,6 @@ def write_identity(directory: Path, identity: OutboxIdentity, files: Files | Non
 
 
 class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event with its number."""
-
     sequence: int
     event: Event
 
@@ -100,8 +98,6 @@ class RejectedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One event and its state."""
-
     sequence: int
     state: State
     event: Event
@@ -109,8 +105,6 @@ class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxInspection(msgspec.Struct, frozen=True, kw_only=True):
-    """An outbox at one moment."""
-
     directory: str
     identity: OutboxIdentity | None
     holder: str
@@ -124,7 +118,6 @@ class OutboxInspection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> int:
-        """Events that wait."""
         return max(self.last - self.settled, 0)
 
 
@@ -151,7 +144,6 @@ def read_rejected(logs: LogReader) -> list[RejectedEvent]:
 
 
 def _read_forgotten(logs: LogReader) -> set[int]:
-    """Numbers of rejected events that were forgotten."""
     found: set[int] = set()
     for block in all_blocks(logs, FORGOTTEN):
         try:
@@ -225,8 +217,6 @@ def _entries(
 
 
 class _Added:
-    """A call of `add` that waits for its disk sync."""
-
     __slots__ = ("error", "events", "last")
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -370,7 +360,6 @@ class Outbox:
         return read_rejected(self._store)
 
     def problems(self) -> list[Corrupt]:
-        """Damage met so far."""
         return self._store.problems()
 
     def close(self) -> None:

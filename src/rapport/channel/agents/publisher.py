@@ -72,9 +72,7 @@ class EventMaker:
 
 
 def _check_sendable(event: Event) -> None:
-    """Raises InvalidInput for an event that could be stored but never sent: reported here, not by
-    the node.
-    """
+    """Raises InvalidInput for an event that could be stored but never sent."""
     taken = sorted(_ATTRIBUTES.intersection(event.headers))
     if taken:
         raise InvalidInput(
@@ -96,9 +94,7 @@ class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Events per request. More is faster on slow lines; a lost answer repeats all of them."""
     first_pause_ms: int = FIRST_PAUSE_MS
     longest_pause_ms: int = LONGEST_PAUSE_MS
-    """After a failure the pause doubles from the first to the longest, less up to a half by
-    chance.
-    """
+    """The pause doubles after each failure, less up to a half by chance."""
     request_seconds: float = TIMEOUT_SECONDS
     """How long a request may go without an answer."""
     segment_bytes: int = SEGMENT_BYTES
@@ -204,7 +200,6 @@ class Publisher:
         self._courier.resume(token)
 
     def status(self) -> Status:
-        """The present status."""
         delivery, last, settled = self._courier.delivery(), self._outbox.last, self._outbox.settled
         return Status(
             publisher=self._outbox.identity.publisher,

@@ -1,6 +1,4 @@
-"""Channels in memory, and in a directory: segment files for the log, SQLite for
-the rest. [CH-13]
-"""
+"""Channels in memory, and in a directory: segment files, and SQLite for the rest. [CH-13]"""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from pathlib import Path
 
 from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.dedupe import DEDUPE_WINDOW
-from rapport.channel.log.writer import QUEUE_BYTES, InlineWriter, StorePace, ThreadWriter
+from rapport.channel.log.writer import InlineWriter, StorePace, ThreadWriter
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
@@ -31,8 +29,6 @@ def open_embedded(
     *,
     segment_bytes: int = SEGMENT_BYTES,
     dedupe_window: int = DEDUPE_WINDOW,
-    max_data_bytes: int = MAX_DATA_BYTES,
-    queue_bytes: int = QUEUE_BYTES,
     files: Files | None = None,
 ) -> LoggedChannels:
     """Opens (or makes) a directory of channels; this process is then its only writer.
@@ -51,7 +47,7 @@ def open_embedded(
         undo.callback(history.close)
         fields = open_or_recreate(SqliteFieldIndex, directory / "fields.sqlite")
         undo.callback(fields.close)
-        writer = ThreadWriter(name="channel-writer", queue_bytes=queue_bytes, lone=StorePace(clock))
+        writer = ThreadWriter(name="channel-writer", lone=StorePace(clock))
         undo.callback(writer.stop)
         parts = LogParts(
             clock=clock,
@@ -62,7 +58,6 @@ def open_embedded(
             writer=writer,
             pool=ThreadPoolExecutor(_READERS, thread_name_prefix="channel-reader"),
             dedupe_window=dedupe_window,
-            max_data_bytes=max_data_bytes,
         )
         channels = LoggedChannels(parts)
         undo.pop_all()
@@ -87,9 +82,7 @@ def open_memory(
     dedupe_window: int = DEDUPE_WINDOW,
     max_data_bytes: int = MAX_DATA_BYTES,
 ) -> LoggedChannels:
-    """Channels that live as long as the process. No threads: every call is done when its await
-    returns.
-    """
+    """Channels that live as long as the process; without threads."""
     parts = LogParts(
         clock=clock,
         log=MemoryLogStore(),

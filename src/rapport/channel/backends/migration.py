@@ -115,7 +115,6 @@ class ChannelMover:
         return digest
 
     def _finish_removal(self, name: str, report: ReportStep) -> None:
-        """Removes the copy that an earlier move left behind."""
         note = self._note(name)
         if note is not None and note.state == "removing":
             self._stores[note.source].remove(take_log(name))
@@ -199,7 +198,6 @@ def _groups(blocks: Sequence[Block], after: int) -> Iterator[list[Block]]:
 
 
 def _rest(block: Block, after: int) -> Block:
-    """The part of a block behind a position."""
     events = decode_block(block.body)[after - block.first + 1 :]
     return Block(after + 1, len(events), block.received, encode_block(events))
 
@@ -208,9 +206,7 @@ def _rest(block: Block, after: int) -> Block:
 
 
 def digest_of(log: LogStore, name: str, after: int) -> str:
-    """A digest over every event behind a position, with position and arrival. Independent of block
-    boundaries.
-    """
+    """A digest of events, positions and arrivals behind a position, whatever the blocks."""
     digest = hashlib.blake2b(digest_size=16)
     last = log.last_position(name)
     for block in all_blocks(log, name, after, last=last, max_records=_RECORDS_AT_ONCE):

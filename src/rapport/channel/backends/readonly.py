@@ -1,6 +1,4 @@
-"""Channels of a directory that another process may be writing: reading only, no lock. [CH-13,
-design 17]
-"""
+"""Channels of a directory that another process may write: reading only, no lock. [CH-13]"""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def open_readonly(directory: Path, clock: Clock, ttl_rule: TtlRule = no_ttl) -> 
 
 
 class ReadOnlyChannels:
-    """See Channels; writes are refused with Unsupported. Expired events are not returned here
-    either.
-    """
+    """See Channels; writes are refused with Unsupported, expired events are left out."""
 
     def __init__(
         self,
@@ -60,7 +56,6 @@ class ReadOnlyChannels:
 
     @property
     def log(self) -> LogReader:
-        """The underlying logs, for readers of whole blocks."""
         return self._log
 
     def channel(self, name: str) -> ReadOnlyChannel:
@@ -116,7 +111,6 @@ class ReadOnlyChannel:
         return await asyncio.to_thread(self.read_now, position, limit)
 
     def read_now(self, position: int, limit: int) -> list[StoredEvent]:
-        """The same, blocking."""
         start, most = position, limit
         while found := self._read(position, most):
             alive = unexpired(found, self._ttl_ms, self._clock.now_ms())

@@ -31,8 +31,8 @@ from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.urls import address_parts
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import read_secret
-from rapport.store.base import LogReader, LogStore, RecordStore, SharedLogStore
-from rapport.store.field_index import FieldIndex, SqliteFieldIndex
+from rapport.store.base import LogReader, MovableLogStore, RecordStore
+from rapport.store.field_index import SqliteFieldIndex
 from rapport.store.history_index import HistoryIndex, SqliteHistory
 from rapport.store.placement import (
     EMBEDDED,
@@ -82,7 +82,7 @@ def read_address(text: str) -> NatsAddress:
     return NatsAddress(tuple(servers), prefix)
 
 
-def open_nats_store(text: str) -> SharedLogStore:
+def open_nats_store(text: str) -> MovableLogStore:
     """The logs at an address; raises InvalidInput, Unsupported or StoreUnavailable."""
     address = read_address(text)
     try:
@@ -223,15 +223,14 @@ class Stores:
             undo.callback(self.embedded.close)
             self.records = _open_records(directory, declared, site)
             undo.callback(self.records.close)
-            self.logs: dict[str, LogStore] = {EMBEDDED: self.embedded}
+            self.logs: dict[str, MovableLogStore] = {EMBEDDED: self.embedded}
             for name in _used(declared) | set(read_placements(self.records).values()):
                 if name != EMBEDDED:
                     self.open(name)
                     undo.callback(self.logs[name].close)
             undo.pop_all()
 
-    def open(self, name: str) -> LogStore:
-        """The store of that name, opened when it is not yet."""
+    def open(self, name: str) -> MovableLogStore:
         if name not in self.logs:
             self.logs[name] = open_store(name, self._declared, self._site)
         return self.logs[name]
@@ -250,7 +249,6 @@ class Stores:
         return RoutedLogStore(self.logs, placements)
 
     def in_use(self) -> set[str]:
-        """The stores that hold something or will."""
         held = {EMBEDDED} if self.embedded.logs() else set()
         return held | _used(self._declared) | set(read_placements(self.records).values())
 
@@ -264,7 +262,7 @@ class Stores:
 
 def _indexes(
     directory: Path, stores: Stores
-) -> tuple[HistoryIndex, FieldIndex | None, MakeFinder | None]:
+) -> tuple[HistoryIndex, SqliteFieldIndex | None, MakeFinder | None]:
     """Indexes by id and by condition. PostgreSQL indexes its own logs; for other logs indexes are
     kept in the directory.
     """
@@ -281,7 +279,7 @@ def _indexes(
     return history, open_or_recreate(SqliteFieldIndex, directory / "fields.sqlite"), finder
 
 
-def open_store(name: str, declared: ChannelsConfig, site: Path) -> LogStore:
+def open_store(name: str, declared: ChannelsConfig, site: Path) -> MovableLogStore:
     """A store that is not embedded; raises InvalidInput when its address is missing."""
     address = store_address(name, declared, site)
     if name == NATS:
@@ -291,7 +289,7 @@ def open_store(name: str, declared: ChannelsConfig, site: Path) -> LogStore:
     except ModuleNotFoundError as error:
         raise _no_driver() from error
     dsn, schema = split_schema(address)
-    return cast(LogStore, PostgresLogStore(dsn, schema=schema))
+    return PostgresLogStore(dsn, schema=schema)
 
 
 def _open_records(directory: Path, declared: ChannelsConfig, site: Path) -> RecordStore:

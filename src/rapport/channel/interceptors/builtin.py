@@ -139,8 +139,6 @@ class HttpForwardTarget:
 
 
 class InterceptorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that kinds may use."""
-
     channels: Channels
     clock: Clock
     addresses: tuple[str, ...] = ()
@@ -206,35 +204,13 @@ class MediateInterceptor:
         return [StoredEvent(stored.position, stored.received, event) for event in made[:1]]
 
 
-def make_count(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
-    """`count`: no settings."""
-    _check_settings("count", settings, ())
-    return CountInterceptor()
-
-
-def make_filter(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
-    """`filter`: passes only events that match `where`."""
-    _check_settings("filter", settings, ("where",))
-    return FilterInterceptor(_condition("filter", settings), context.clock, wanted=True)
-
-
-def make_drop(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
-    """`drop`: drops events that match `where`."""
-    _check_settings("drop", settings, ("where",))
-    return FilterInterceptor(_condition("drop", settings), context.clock, wanted=False)
-
-
-def make_mediate(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
-    """`mediate`: events in the interpretation named `interpretation`."""
-    _check_settings("mediate", settings, ("interpretation",))
+def _make_mediate(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     if context.mediator is None:
         raise Unsupported("mediating in a chain", hint="these channels know no interpretations")
     return MediateInterceptor(context.mediator(_text("mediate", settings, "interpretation")))
 
 
-def make_forward(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
-    """`forward`: copies events that match `where` to the channel `to`, or by HTTP to `url`."""
-    _check_settings("forward", settings, ("where", "to", "url"))
+def _make_forward(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     matches = _condition("forward", settings) if "where" in settings else None
     if ("to" in settings) == ("url" in settings):
         raise InvalidInput(
@@ -250,25 +226,37 @@ def make_forward(settings: Mapping[str, Any], context: InterceptorContext) -> In
     return ForwardInterceptor(matches, HttpForwardTarget(url))
 
 
-def make_trigger(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
-    """`trigger`: for each event that matches `where`, an event of `type` in the channel `to`."""
-    _check_settings("trigger", settings, ("where", "to", "type"))
-    return TriggerInterceptor(
-        _condition("trigger", settings),
-        context.channels.channel(_text("trigger", settings, "to")),
-        _text("trigger", settings, "type"),
-    )
+def _make_trigger(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
+    target = context.channels.channel(_text("trigger", settings, "to"))
+    type = _text("trigger", settings, "type")
+    return TriggerInterceptor(_condition("trigger", settings), target, type)
 
 
-for _name, _make in {
-    "count": make_count,
-    "filter": make_filter,
-    "drop": make_drop,
-    "mediate": make_mediate,
-    "forward": make_forward,
-    "trigger": make_trigger,
-}.items():
-    KINDS.add("interceptors", _name, _make)
+def _make_filter(
+    kind: str, settings: Mapping[str, Any], context: InterceptorContext
+) -> Interceptor:
+    return FilterInterceptor(_condition(kind, settings), context.clock, wanted=kind == "filter")
+
+
+_BUILT_IN: dict[str, tuple[tuple[str, ...], MakeInterceptor]] = {
+    "count": ((), lambda _settings, _context: CountInterceptor()),
+    "filter": (("where",), partial(_make_filter, "filter")),
+    "drop": (("where",), partial(_make_filter, "drop")),
+    "mediate": (("interpretation",), _make_mediate),
+    "forward": (("where", "to", "url"), _make_forward),
+    "trigger": (("where", "to", "type"), _make_trigger),
+}
+"""By kind: the settings it knows, and how it is made."""
+
+
+def _make(kind: str, settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
+    known, make = _BUILT_IN[kind]
+    _check_settings(kind, settings, known)
+    return make(settings, context)
+
+
+for _kind in _BUILT_IN:
+    KINDS.add("interceptors", _kind, partial(_make, _kind))
 
 
 def make_interceptor(

@@ -20,9 +20,9 @@ import msgspec
 
 from rapport.channel.log.logged_channel import CURSORS, cursor_key, reader_positions
 from rapport.channel.validation import READER_PREFIX, check_reader_name
-from rapport.core.errors import Corrupt, DuplicateName, UnknownName
+from rapport.core.errors import DuplicateName, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
-from rapport.store.base import Change, Delete, Put, RecordStore, all_records
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records, decode_record
 
 At = Literal["append", "delivery"]
 MOST_FAULTS = 5
@@ -110,8 +110,6 @@ class ActiveInterceptor(msgspec.Struct):
 
 
 class InterceptorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An interceptor as the API shows it."""
-
     name: str
     channels: str
     kind: str
@@ -128,14 +126,10 @@ class InterceptorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interceptor_status(standing: ActiveInterceptor) -> InterceptorStatus:
-    """The interceptor for people."""
-    declared = standing.declared
+    declared = msgspec.structs.asdict(standing.declared)
+    del declared["order"]
     return InterceptorStatus(
-        name=declared.name,
-        channels=declared.channels,
-        kind=declared.kind,
-        at=declared.at,
-        settings=declared.settings,
+        **declared,
         is_kept=standing.is_kept,
         state="holds back" if standing.holds_back else "off" if standing.is_off else "on",
         seen=standing.seen,
@@ -147,13 +141,10 @@ def interceptor_status(standing: ActiveInterceptor) -> InterceptorStatus:
 
 
 def reader_of(name: str) -> str:
-    """The reader's name of a following interceptor."""
     return f"{READER_PREFIX}{name}"
 
 
 class DroppedEvent(msgspec.Struct, frozen=True):
-    """An event that an interceptor kept out."""
-
     interceptor: str
     event: Event
 
@@ -249,20 +240,17 @@ def note_fault(standing: ActiveInterceptor, error: Exception) -> None:
 
 
 def put_spec(declared: InterceptorSpec) -> Change:
-    """The change that keeps an interceptor."""
     return Put(INTERCEPTORS, declared.name, msgspec.msgpack.encode(declared))
 
 
 def load_specs(records: RecordStore) -> list[InterceptorSpec]:
     """All that are kept, in order; raises Corrupt."""
-    found: list[InterceptorSpec] = []
-    for key, raw in all_records(records, INTERCEPTORS):
-        try:
-            found.append(msgspec.msgpack.decode(raw, type=InterceptorSpec))
-        except msgspec.DecodeError as error:
-            raise Corrupt(
-                f"the interceptor {key!r} cannot be read: {error}", code="interceptor.bad_record"
-            ) from None
+    found = [
+        decode_record(
+            raw, InterceptorSpec, f"the interceptor {key!r}", code="interceptor.bad_record"
+        )
+        for key, raw in all_records(records, INTERCEPTORS)
+    ]
     return sorted(found, key=lambda one: (one.order, one.name))
 
 
@@ -287,7 +275,6 @@ def orphans(
 
 
 def drop_record(channel: str, interceptor: str, event: Event, now_ms: int) -> Event:
-    """The event that records a dropped event."""
     return make_event(
         source=_SOURCE,
         id=content_id(DROPPED, channel, interceptor, event.source, event.id),
@@ -304,7 +291,6 @@ def drop_record(channel: str, interceptor: str, event: Event, now_ms: int) -> Ev
 
 
 def off_record(standing: ActiveInterceptor, now_ms: int) -> Event:
-    """The event that records a switched-off interceptor, and why."""
     declared = standing.declared
     return make_event(
         source=_SOURCE,
@@ -337,27 +323,22 @@ class InterceptorRoster:
         return len(self._standing)
 
     def names(self) -> list[str]:
-        """Of all of them."""
         return list(self._standing)
 
     def put(self, standing: ActiveInterceptor) -> None:
-        """Adds or replaces an interceptor."""
         self._standing[standing.declared.name] = standing
         self._chains.clear()
 
     def drop(self, name: str) -> None:
-        """Takes one out."""
         del self._standing[name]
         self._chains.clear()
 
     def in_order(self) -> list[ActiveInterceptor]:
-        """All of them, as events pass them."""
         return sorted(
             self._standing.values(), key=lambda one: (one.declared.order, one.declared.name)
         )
 
     def chain(self, channel: str) -> tuple[ActiveInterceptor, ...]:
-        """Those that work on a channel, in order."""
         found = self._chains.get(channel)
         if found is None:
             found = tuple(
@@ -404,6 +385,5 @@ class InterceptorRoster:
             self._changing.discard(name)
 
     def free_name(self, kind: str) -> str:
-        """An unused name."""
         taken = self._standing.keys() | self._changing
         return next(name for n in count(1) if (name := f"{kind}-{n}") not in taken)

@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.channel.channel import Channel, ChannelLookup, Channels, gaps_between
+from rapport.channel.channel import ChannelLookup, Channels
 from rapport.channel.query.query_kinds import TEMPLATE, Query
-from rapport.core.event import Gap, StoredEvent
+from rapport.core.event import StoredEvent
 
 Deliver = Callable[[Sequence[StoredEvent]], Sequence[StoredEvent]]
 _EVERYTHING = (TEMPLATE, "{}")
@@ -96,51 +96,3 @@ def _through(deliver: Deliver, query: Query) -> Query:
         return any(query.matches(one) for one in deliver((stored,)))
 
     return msgspec.structs.replace(query, matches=matches, condition=None, is_its_condition=False)
-
-
-class SearchableChannels(Channels, DeliveringChannels, Protocol):
-    """The channels of a node."""
-
-
-class ReaderChannels:
-    """See Channels; read-only, as one identity sees them. For endpoints that look events up."""
-
-    def __init__(self, channels: SearchableChannels, identity: str) -> None:
-        self._channels, self._identity = channels, identity
-
-    def names(self) -> list[str]:
-        return self._channels.names()
-
-    def channel(self, name: str) -> ReaderChannel:
-        return ReaderChannel(self._channels.channel(name), self._channels, self._identity)
-
-    async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
-        """See Channels; an event that an interceptor renames is found by its stored id."""
-        found: list[tuple[str, StoredEvent]] = []
-        for name, stored in await self._channels.find_event(event_id):
-            given = self._channels.delivered(name, self._identity, (stored,))
-            found += [(name, one) for one in given]
-        return found
-
-
-class ReaderChannel:
-    """One channel as an identity sees it."""
-
-    def __init__(self, channel: Channel, channels: DeliveringChannels, identity: str) -> None:
-        self.name = channel.name
-        self._channel, self._channels, self._identity = channel, channels, identity
-
-    def last_position(self) -> int:
-        return self._channel.last_position()
-
-    async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel; reads on past hidden events, as an empty result means the end."""
-        while stored := await self._channel.read_after(position, limit=limit):
-            given = self._channels.delivered(self.name, self._identity, stored)
-            if given:
-                return [*given]
-            position = stored[-1].position
-        return []
-
-    def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        return gaps_between(self._channel, after, through)

@@ -137,9 +137,7 @@ class InterceptorFeed:
 
 
 class InterceptorFeeds:
-    """Starts and ends following interceptors; their cursors are kept until the interceptor is
-    removed.
-    """
+    """Starts and ends following interceptors; cursors last until the interceptor is removed."""
 
     def __init__(
         self, channels: Channels, clock: Clock, record_off: Callable[[ActiveInterceptor], None]
@@ -165,7 +163,6 @@ class InterceptorFeeds:
         await self._tasks.stop()
 
     def follow_all(self, standing: ActiveInterceptor) -> None:
-        """Follows every channel there is."""
         for name in self._matching(standing.declared):
             self.follow(standing, name)
 
@@ -394,7 +391,6 @@ class Interceptors:
         await self._channels.apply(changes)
 
     async def stop(self) -> None:
-        """Stops all of them; cursors are kept."""
         await self._followers.stop()
         await self._tasks.stop()
 
@@ -410,9 +406,7 @@ class Interceptors:
         events: Sequence[Event],
         plain: Callable[[Sequence[Event]], Awaitable[AppendResult]],
     ) -> AppendResult:
-        """An append through the chain; `plain` is the append itself. A dropped event has position 0
-        and is recorded.
-        """
+        """An append through the chain, then by `plain`. A dropped event has position 0."""
         self._notice(channel.name)
         chain = [one for one in self.chain(channel.name) if one.declared.at == "append"]
         passed = pass_appended(chain, channel.name, events)
@@ -427,13 +421,10 @@ class Interceptors:
         return _original_positions(passed.groups, await plain(flat))
 
     def intercepts_delivery(self, channel: str) -> bool:
-        """Whether an interceptor changes or hides events of a channel on delivery."""
         return any(self._delivering(channel))
 
     def may_hide(self, channel: str) -> bool:
-        """Whether one of them may hide or change events: all may that do not declare themselves
-        observers.
-        """
+        """Whether one may hide or change events: all that do not declare themselves observers."""
         return any(
             not getattr(one.interceptor, "only_looks", False) for one in self._delivering(channel)
         )

@@ -16,7 +16,6 @@ import msgspec
 
 from rapport.channel.access.signatures import OwnSigner
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.interceptors.reader_view import ReaderChannels
 from rapport.channel.interceptors.registry import Interceptors
 from rapport.channel.log.dedupe import DEDUPE_WINDOW
 from rapport.channel.log.indexes import (
@@ -25,7 +24,6 @@ from rapport.channel.log.indexes import (
     FieldFeed,
     FieldFinder,
     HistoryFeed,
-    MixedFinder,
 )
 from rapport.channel.log.logged_channel import (
     Cursor,
@@ -61,7 +59,7 @@ from rapport.store.base import (
     as_shared_log,
     is_side_log,
 )
-from rapport.store.field_index import FieldIndex
+from rapport.store.field_index import SqliteFieldIndex
 from rapport.store.history_index import HistoryIndex
 
 _log = get_logger(__name__)
@@ -82,7 +80,7 @@ class LogParts(msgspec.Struct, kw_only=True):
     """Threads for calls that wait for a disk; None when the stores never do."""
     dedupe_window: int = DEDUPE_WINDOW
     max_data_bytes: int = MAX_DATA_BYTES
-    fields: FieldIndex | None = None
+    fields: SqliteFieldIndex | None = None
     """Index of declared fields beside the log; None without one."""
     finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
     """Makes the finder that evaluates queries in the log's own store, given a function that returns
@@ -127,13 +125,12 @@ class LoggedChannels:
         self._rules: dict[str, ChannelRules] = {}
         self._indexed: dict[str, tuple[str, ...]] = {}
         self.feed = HistoryFeed(parts.log, parts.history, self.decoded)
-        self.finder: Finder | None = parts.finder(self.indexed_fields) if parts.finder else None
+        self._own_finder = parts.finder(self.indexed_fields) if parts.finder else None
+        self._beside: FieldFinder | None = None
         self.field_feed: FieldFeed | None = None
         if parts.fields is not None:
             self.field_feed = FieldFeed(parts.log, parts.fields, self._fields_beside)
-            beside = FieldFinder(parts.log, parts.fields, self.field_feed)
-            own, is_own = self.finder, parts.finds_itself
-            self.finder = beside if own is None else MixedFinder(own, beside, is_own)
+            self._beside = FieldFinder(parts.log, parts.fields, self.field_feed)
             self.after_trim.append(self.field_feed.prune)
         shared_log = as_shared_log(parts.log)
         if shared_log is not None:
@@ -227,7 +224,6 @@ class LoggedChannels:
     def delivered(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> list[StoredEvent]:
-        """The events that interceptors leave for a reader; all of them without interceptors."""
         return list(events) if self.chains is None else self.chains.deliver(channel, reader, events)
 
     def intercepts_delivery(self, name: str) -> bool:
@@ -237,10 +233,6 @@ class LoggedChannels:
     def may_hide(self, name: str) -> bool:
         """Whether readers of a channel may receive something other than the stored events."""
         return self.chains is not None and self.chains.may_hide(name)
-
-    def seen_by(self, identity: str) -> ReaderChannels:
-        """The channels as an identity sees them, through interceptors; only to be read."""
-        return ReaderChannels(self, identity)
 
     def sign_with(self, signer: OwnSigner) -> None:
         """Signs the node's own events from now on."""
@@ -265,7 +257,6 @@ class LoggedChannels:
         self.wake_index()
 
     def rules_for(self, name: str) -> ChannelRules:
-        """The rules of a channel, cached."""
         if name not in self._rules:
             self._rules[name] = self._declared.rules_for(name)
         return self._rules[name]
@@ -283,15 +274,17 @@ class LoggedChannels:
     # --- indexes ----------------------------------------------------------------------------------
 
     def indexed_fields(self, name: str) -> tuple[str, ...]:
-        """The fields of a channel that are declared as indexed."""
         if name not in self._indexed:
             fields = self.rules_for(name).index or ()
             self._indexed[name] = tuple(index_path(text) for text in fields)
         return self._indexed[name]
 
     def _finds_itself(self, name: str) -> bool:
-        """Whether the store of a channel evaluates queries itself."""
         return self.parts.finder is not None and self.parts.finds_itself(name)
+
+    def finder_of(self, name: str) -> Finder | None:
+        """Finds events of a channel: in its own store, else by the index beside the log."""
+        return self._own_finder if self._finds_itself(name) else self._beside
 
     def _fields_beside(self, name: str) -> tuple[str, ...]:
         """The indexed fields of a channel that are in the index beside the log."""
@@ -304,7 +297,7 @@ class LoggedChannels:
             return "answered by reading: interceptors decide what readers of the channel see"
         explained = explain_query(query, self.indexed_fields(name))
         if query.condition is None or not self._finds_itself(name):
-            return explained if self.finder else "answered by reading: there is no index"
+            return explained if self.finder_of(name) else "answered by reading: there is no index"
         return f"evaluated where the events are kept; {explained.removeprefix('answered ')}"
 
     def wake_index(self) -> None:

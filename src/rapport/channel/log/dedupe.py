@@ -1,8 +1,8 @@
 """Deduplication: which events of a group of appends are new. [CH-6]
 
-A channel recognises a repetition by (source, id). Each identity is a 64-bit hash; `DedupeFilter` (a
-Bloom filter) answers "never seen" for most new events, `DedupeWindow` holds the last million hashes
-with their positions. A hit is confirmed against the log, so a hash collision cannot lose an event.
+A channel recognises a repetition by (source, id). Each identity is a 64-bit hash; a Bloom filter
+answers "never seen" for most new events, `DedupeWindow` holds the last million hashes with their
+positions. A hit is confirmed against the log, so a hash collision cannot lose an event.
 The hash is salted per process: the window is rebuilt from the log at the start, never saved.
 `plan_group` merges many appends into one write.
 """
@@ -10,12 +10,12 @@ The hash is salted per process: the window is rebuilt from the log at the start,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from rapport.channel.channel import AppendResult
+from rapport.channel.log.sequences import MarksDraft
 from rapport.core.codec import encode_block
 from rapport.core.event import Event
 
@@ -70,67 +70,21 @@ class _BloomFilter:
         else:
             np.bitwise_or.at(self._words, self._places(keys), _marks(keys))
 
-    def has(self, key: int, mark: int) -> bool:
-        return self._word_of[key >> self._shift] & mark == mark
-
-    def have(self, keys: np.ndarray, marks: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self._words[self._places(keys)] & marks == marks
-        return found
-
-    def _places(self, keys: np.ndarray) -> np.ndarray:
-        return (keys >> np.uint64(self._shift)).view(np.int64)
-
-
-class DedupeFilter:
-    """Bloom filters over at least the last `window` keys. Each filter is larger than the one
-    before, up to the window. Keys cannot be removed one by one, so the oldest filter is dropped
-    once the others cover the window. A lookup here costs a tenth of a search.
-    """
-
-    def __init__(self, window: int) -> None:
-        self._window = window
-        self._filters = [_BloomFilter(_LITTLE_ROOM)]
-        self._first: list[int] | None = []
-        """All keys while they are few: then the first filter is rebuilt larger."""
-
-    def add(self, keys: np.ndarray) -> None:
-        """Marks keys."""
-        newest = self._filters[-1]
-        if newest.count + len(keys) > newest.room:
-            newest = self._begin(len(keys))
-        newest.add(keys)
-        if self._first is not None:
-            self._first += keys.tolist()
-
-    def _begin(self, needed: int) -> _BloomFilter:
-        """Starts the next filter with room for at least so many keys: a large batch would set
-        nearly every bit of a small one.
-        """
-        if self._first is not None:
-            bloom = _BloomFilter(max(_FIRST_ROOM, len(self._first) + needed))
-            bloom.add(np.array(self._first, np.uint64))
-            self._first, self._filters = None, [bloom]
-            return bloom
-        while sum(bloom.count for bloom in self._filters[1:]) >= self._window:
-            del self._filters[0]
-        size = min(self._filters[-1].room * _GROWTH, max(self._window, _FIRST_ROOM))
-        self._filters.append(_BloomFilter(max(size, needed)))
-        return self._filters[-1]
-
     def suspects(self, keys: np.ndarray) -> list[int]:
-        """The numbers of those keys that may have been added."""
         if len(keys) <= _FEW_MARKS:
             return [number for number, key in enumerate(keys.tolist()) if self._has(key)]
         marks = _marks(keys)
-        found = self._filters[0].have(keys, marks)
-        for bloom in self._filters[1:]:
-            found |= bloom.have(keys, marks)
-        suspects: list[int] = np.flatnonzero(found).tolist()
+        suspects: list[int] = np.flatnonzero(
+            self._words[self._places(keys)] & marks == marks
+        ).tolist()
         return suspects
 
     def _has(self, key: int) -> bool:
         mark = _mark(key)
-        return any(bloom.has(key, mark) for bloom in self._filters)
+        return self._word_of[key >> self._shift] & mark == mark
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        return (keys >> np.uint64(self._shift)).view(np.int64)
 
 
 def _mark(key: int) -> int:
@@ -179,7 +133,6 @@ def _hashes(texts: Sequence[str], count: int) -> Keys:
 
 
 def are_all_different(keys: Keys) -> bool:
-    """Whether no key occurs twice."""
     in_order = np.sort(keys)
     return not (in_order[1:] == in_order[:-1]).any()
 
@@ -190,7 +143,7 @@ class _Run:
     __slots__ = ("keys", "last", "positions")
 
     def __init__(self, keys: Keys, positions: np.ndarray) -> None:
-        order = _order(keys)
+        order = np.argsort(keys)
         self.keys, self.positions = keys[order], positions[order]
         self.last = int(positions.max())
 
@@ -199,19 +152,6 @@ class _Run:
         found[found == len(self.keys)] = 0
         here = np.flatnonzero(self.keys[found] == queried)
         return list(zip(here.tolist(), self.positions[found[here]].tolist(), strict=True))
-
-
-def _order(keys: Keys) -> np.ndarray:
-    """The sort order of keys. Sorting words of (key prefix, index) takes a third of the time of
-    argsort; equal prefixes may come out in the wrong order, once in a thousand times: then argsort
-    is used.
-    """
-    low = np.uint64((1 << len(keys).bit_length()) - 1)
-    words = keys & ~low | np.arange(len(keys), dtype=np.uint64)
-    words.sort()
-    order: np.ndarray = (words & low).view(np.int64)
-    in_order = keys[order]
-    return order if (in_order[1:] >= in_order[:-1]).all() else np.argsort(keys)
 
 
 class _Recent:
@@ -239,7 +179,6 @@ class _Recent:
         self.count, self._sorted = end, None
 
     def as_run(self) -> _Run:
-        """All of them, sorted."""
         if self._sorted is None:
             self._sorted = _Run(self.keys, self._positions[: self.count])
         return self._sorted
@@ -270,11 +209,15 @@ class DedupeWindow:
         self._recent_limit = max(window // 16, 1)
         self._recent = _Recent()
         self._runs: list[_Run] = []
-        self._marks = DedupeFilter(window)
+        self._marks = _BloomFilter(_LITTLE_ROOM)
+
+    def suspects(self, keys: Keys) -> list[int]:
+        """The numbers of those keys that may have been seen; a lookup costs a tenth of a search."""
+        return self._marks.suspects(keys)
 
     def find(self, keys: Keys) -> dict[int, int]:
         """Of the keys that were seen, each by its number among these: the position."""
-        suspects = self._marks.suspects(keys)
+        suspects = self.suspects(keys)
         if not suspects:
             return {}
         wanted = keys[suspects]
@@ -285,9 +228,11 @@ class DedupeWindow:
         return found
 
     def add(self, keys: Keys, first: int) -> None:
-        """Adds the keys of events at consecutive positions from `first`."""
         self._recent.add(keys, first)
-        self._marks.add(keys)
+        if self._marks.count + len(keys) <= self._marks.room:
+            self._marks.add(keys)
+        else:
+            self._mark_anew()
         if self._recent.count >= self._recent_limit:
             self._runs.append(self._recent.as_run())
             self._recent.clear()
@@ -296,18 +241,16 @@ class DedupeWindow:
     def __len__(self) -> int:
         return self._recent.count + sum(len(run.keys) for run in self._runs)
 
+    def _mark_anew(self) -> None:
+        """Begins a larger filter without the keys that left the window."""
+        held = len(self)
+        room = max(min(held * _GROWTH, 2 * self._window), held + held // 2, _FIRST_ROOM)
+        self._marks = _BloomFilter(room)
+        for keys in (*(run.keys for run in self._runs), self._recent.keys):
+            self._marks.add(keys)
+
     def _forget_before(self, position: int) -> None:
         self._runs = [run for run in self._runs if run.last >= position]
-
-
-class SequenceCheck(Protocol):
-    """Repetitions among events that are numbered by their publisher."""
-
-    def is_old(self, event: Event) -> bool:
-        """Whether the event's number has been passed; call it once per event, in order."""
-
-    def position_of(self, event: Event) -> int:
-        """The position of the first copy of an old event; 0 when unknown."""
 
 
 class AppendGroup(msgspec.Struct):
@@ -323,7 +266,7 @@ def plan_group(
     next_position: int,
     find: Find,
     is_same: IsSame,
-    numbered: SequenceCheck | None = None,
+    numbered: MarksDraft | None = None,
 ) -> AppendGroup:
     """Decides which events are new. A repetition gets the position of its first copy, also within
     the group. `numbered` decides as well when some events are numbered by their publisher.
@@ -350,7 +293,7 @@ def _plan_with_repetitions(
     suspected: Mapping[int, int],
     next_position: int,
     is_same: IsSame,
-    numbered: SequenceCheck | None,
+    numbered: MarksDraft | None,
 ) -> AppendGroup:
     fresh: list[Event] = []
     chosen: list[int] = []

@@ -2,8 +2,7 @@
 
 `FieldFeed` and `HistoryFeed` read the log behind the writers, bounded in memory, and fill the index
 of declared fields and the index of event ids; `BackgroundFeed` is the thread that runs them.
-`FieldFinder` answers queries from the field index; `MixedFinder` chooses per log when a site uses
-several stores.
+`FieldFinder` answers queries from the field index.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import msgspec
 
 from rapport.channel.log.dedupe import decode_identities
 from rapport.channel.log.logged_channel import DecodedBlocks
+from rapport.channel.query.compiler import compile_values
 from rapport.channel.query.index_plan import (
     UNINDEXABLE,
-    Finder,
     IndexMatches,
     is_decided,
     needs_event,
@@ -29,34 +27,21 @@ from rapport.channel.query.index_plan import (
 )
 from rapport.channel.query.parser import TokenCursor, parse_field
 from rapport.channel.query.query_kinds import Query
-from rapport.channel.query.tree import Field
-from rapport.channel.query.values import (
-    as_boolean,
-    as_number,
-    decode_payload,
-    element,
-    is_xml,
-    member,
-    xml_document,
-    xml_steps,
-    xml_text,
-    xml_value,
-)
+from rapport.channel.query.tree import uses_payload
+from rapport.channel.query.values import as_boolean, as_number, is_xml
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, RapportError, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.core.xml import XmlNode
 from rapport.kernel.tasks import allow_all_cpus
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
 from rapport.store.event_locations import EventLocation, PackedLocations
-from rapport.store.field_index import Column, FieldIndex
-from rapport.store.field_keys import Key, key_of, number_key, text_key
+from rapport.store.field_index import Column, SqliteFieldIndex
+from rapport.store.field_keys import Key, key_of
 from rapport.store.history_index import HistoryIndex
 from rapport.store.location_files import pack_locations
 from rapport.store.segment_files import LocatedBlock
 
-Keys = tuple[list[Key | None], list[tuple[int, Key]]]
 _log = get_logger(__name__)
 _FIELD_READ_RECORDS = 4_096
 _RAW = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -80,14 +65,13 @@ class FieldExtractor:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
-        self._fields = {
-            path: parse_field(TokenCursor(path)) for path in self.paths if path != UNINDEXABLE
-        }
-        self._needs_payload = any(field.path[0] == "data" for field in self._fields.values())
+        self._indexed = [path for path in self.paths if path != UNINDEXABLE]
+        fields = [parse_field(TokenCursor(path)) for path in self._indexed]
+        self._values, self._xml_values = compile_values(fields), compile_values(fields, in_xml=True)
+        self._in_payload = [number for number, one in enumerate(fields) if uses_payload(one)]
         self._parts: dict[tuple[str, ...], FieldExtractor] = {}
 
     def only(self, paths: Sequence[str]) -> FieldExtractor:
-        """The same for some of the fields."""
         chosen = tuple(paths)
         if chosen == self.paths:
             return self
@@ -96,68 +80,25 @@ class FieldExtractor:
         return self._parts[chosen]
 
     def columns(self, first: int, received: int, events: Sequence[Event]) -> list[Column]:
-        """The keys of events at positions from `first` on."""
-        payloads = [_Payload.of(event) for event in events] if self._needs_payload else []
-        columns = []
-        for path, field in self._fields.items():
-            root = field.path[0]
-            if root == "data":
-                keys, more = _payload_keys(field, payloads, first)
-            else:
-                keys, more = _envelope_keys(field, events, received), []
-            columns.append(Column(path, first, keys, more))
+        rows = []
+        more: dict[int, list[tuple[int, Key]]] = {}
+        for position, event in enumerate(events, start=first):
+            stored = StoredEvent(position, received, event)
+            if not self._in_payload or not event.headers or not is_xml(event.headers):
+                rows.append(self._values(stored))
+                continue
+            rows.append(self._xml_values(stored))
+            for number in self._in_payload:
+                found = [(position, key) for key in _other_keys(rows[-1][number])]
+                more.setdefault(number, []).extend(found)
+        columns = [
+            Column(path, first, [key_of(row[number]) for row in rows], more.get(number, ()))
+            for number, path in enumerate(self._indexed)
+        ]
         if UNINDEXABLE in self.paths:
             unusual = [1 if needs_event(event) else None for event in events]
             columns.append(Column(UNINDEXABLE, first, unusual))
         return columns
-
-
-def _envelope_keys(field: Field, events: Sequence[Event], received: int) -> list[Key | None]:
-    root = field.path[0]
-    if root == "received":
-        return [number_key(received)] * len(events)
-    if root == "time":
-        return [number_key(event.time) for event in events]
-    if root == "headers":
-        name = str(field.path[1])
-        return [key_of(event.headers.get(name)) for event in events]
-    name = str(root)
-    return [text_key(getattr(event, name)) for event in events]
-
-
-class _Payload:
-    """A payload read once for all fields."""
-
-    __slots__ = ("document", "is_xml", "json")
-
-    def __init__(self, json: Any, document: XmlNode | None, is_xml: bool) -> None:
-        self.json, self.document, self.is_xml = json, document, is_xml
-
-    @staticmethod
-    def of(event: Event) -> _Payload:
-        if event.headers and is_xml(event.headers):
-            text = xml_text(event.data)
-            return _Payload(text, xml_document(text), True)
-        return _Payload(decode_payload(event.data), None, False)
-
-
-def _payload_keys(field: Field, payloads: Sequence[_Payload], first: int) -> Keys:
-    fetches: list[tuple[Callable[[Any, Any], Any], Any]] = [
-        (element if isinstance(step, int) else member, step) for step in field.path[1:]
-    ]
-    in_xml = xml_steps(field.path[1:])
-    keys: list[Key | None] = []
-    more: list[tuple[int, Key]] = []
-    for position, payload in enumerate(payloads, start=first):
-        value = payload.json
-        if payload.is_xml:
-            value = xml_value(payload.document, in_xml) if fetches else payload.json
-            more += [(position, key) for key in _other_keys(value)]
-        else:
-            for fetch, step in fetches:
-                value = fetch(value, step)
-        keys.append(key_of(value))
-    return keys, more
 
 
 def _other_keys(value: str | None) -> list[Key]:
@@ -186,29 +127,23 @@ class IndexFeed(ABC):
         self._stopped = True
 
     @abstractmethod
-    def lag(self, log: str, last: int) -> int:
-        """The number of unindexed events of a log, given its last position."""
-
-    @abstractmethod
     def _feed_some(self, log: str, last: int) -> bool:
         """Feeds a bounded number of events; False when nothing is left."""
 
 
 class FieldFeed(IndexFeed):
-    """Feeds a FieldIndex."""
-
-    def __init__(self, log: LogStore, index: FieldIndex, paths_of: PathsOf) -> None:
+    def __init__(self, log: LogStore, index: SqliteFieldIndex, paths_of: PathsOf) -> None:
         super().__init__(log)
         self._index, self._paths_of = index, paths_of
         self._extractions: dict[str, FieldExtractor] = {}
 
     def lag(self, log: str, last: int) -> int:
+        """The number of unindexed events of a log, given its last position."""
         if not self._paths_of(log):
             return 0
         return last - min(self._index.fed(log).values(), default=0)
 
     def paths(self, log: str) -> Sequence[str]:
-        """The fields of a log that are declared and made ready."""
         extraction = self._extractions.get(log)
         every = () if extraction is None else extraction.paths
         return tuple(path for path in every if path != UNINDEXABLE)
@@ -289,7 +224,7 @@ def _spots(placed: LocatedBlock) -> PackedLocations:
 class FieldFinder:
     """See Finder. Cost: the candidates, and one search per 131,072 positions without any."""
 
-    def __init__(self, log: LogStore, index: FieldIndex, feed: FieldFeed) -> None:
+    def __init__(self, log: LogStore, index: SqliteFieldIndex, feed: FieldFeed) -> None:
         self._log_store, self._index, self._feed = log, index, feed
 
     def find(
@@ -341,7 +276,6 @@ class FieldFinder:
     def _read_some(
         self, log: str, positions: Sequence[int], read: int, edge: int, *, decided: bool
     ) -> IndexMatches:
-        """The first events, and the positions of the remaining ones."""
         found = self._read(log, positions[:read], edge)
         if found.through < edge:
             return found  # they are large: read the others later
@@ -416,35 +350,7 @@ def _decoded(block: Block | None) -> list[Event]:
         return []  # reported when the block was indexed, or by its readers
 
 
-class MixedFinder:
-    """See Finder. Uses the store's own evaluation where it has one, else the field index."""
-
-    def __init__(self, own: Finder, beside: Finder, is_own: Callable[[str], bool]) -> None:
-        self._own, self._beside, self._is_own = own, beside, is_own
-
-    def find(
-        self,
-        log: str,
-        query: Query,
-        *,
-        after: int,
-        until: int,
-        limit: int,
-        read: int | None = None,
-    ) -> IndexMatches | None:
-        finder = self._of(log)
-        return finder.find(log, query, after=after, until=until, limit=limit, read=read)
-
-    def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
-        return self._of(log).fetch(log, positions)
-
-    def _of(self, log: str) -> Finder:
-        return self._own if self._is_own(log) else self._beside
-
-
 class HistoryFeed(IndexFeed):
-    """Feeds a HistoryIndex."""
-
     def __init__(
         self, log: LogStore, index: HistoryIndex, recent: DecodedBlocks | None = None
     ) -> None:
@@ -456,9 +362,6 @@ class HistoryFeed(IndexFeed):
     def catch_up(self) -> None:
         if self._index.needs_feeding:
             super().catch_up()
-
-    def lag(self, log: str, last: int) -> int:
-        return last - self._fed.get(log, 0) if self._index.needs_feeding else 0
 
     def prune(self, log: str, first: int, last: int) -> None:
         """Removes a range of positions from the index, a bounded number at a time; it is not fed

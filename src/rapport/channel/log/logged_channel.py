@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from rapport.channel.channel import AppendResult, Channel, HeaderlessReader
 from rapport.channel.log.dedupe import (
@@ -55,9 +54,9 @@ from rapport.store.base import (
     all_blocks,
     all_records,
     as_shared_log,
+    decode_record,
 )
 from rapport.store.gaps import LogGaps
-from rapport.store.history_index import KeyedIds, id_keys
 
 if TYPE_CHECKING:
     from rapport.channel.log.channels import LoggedChannels
@@ -80,8 +79,6 @@ Deliver = Callable[[list[StoredEvent]], list[StoredEvent]]
 ReportSkipped = Callable[[int, int, int], None]
 """(position before, position reached, how many): events that a reader skipped."""
 CACHE_BYTES = 16 * 1024 * 1024
-_MANY = 32
-"""Smaller blocks get their id keys on demand, together with those of other blocks."""
 _MANY_EVENTS = 500
 """From so many events on, columns are worth their preparation."""
 
@@ -89,7 +86,7 @@ _MANY_EVENTS = 500
 class DecodedBlock:
     """The events of one block; StoredEvents are built for the first reader."""
 
-    __slots__ = ("_events", "_has_ttl", "_ids", "_stored", "first", "last", "received", "size")
+    __slots__ = ("_events", "_has_ttl", "_stored", "first", "last", "received", "size")
 
     def __init__(
         self,
@@ -97,16 +94,9 @@ class DecodedBlock:
         received: int,
         events: Sequence[Event],
         size: int,
-        *,
-        keyed: bool = False,
     ) -> None:
-        """`keyed`: compute the keys of the ids now."""
         self.first, self.last, self.size = first, first + len(events) - 1, size
         self.received, self._events = received, events
-        self._ids: KeyedIds | None = None
-        if keyed and len(events) >= _MANY:
-            names = [one.id for one in events]
-            self._ids = KeyedIds(names, id_keys(names))
         self._stored: list[StoredEvent] | None = None
         self._has_ttl: bool | None = None
 
@@ -118,11 +108,9 @@ class DecodedBlock:
         return self._has_ttl
 
     def ids(self) -> Sequence[str]:
-        """The ids of its events, in order."""
-        return [event.id for event in self._events] if self._ids is None else self._ids
+        return [event.id for event in self._events]
 
     def after(self, position: int, limit: int) -> list[StoredEvent]:
-        """Up to `limit` events after a position."""
         if self._stored is None:
             received = self.received
             self._stored = [
@@ -159,7 +147,6 @@ class DecodedBlocks:
                 self._drop_oldest()
 
     def holding(self, channel: str, position: int) -> DecodedBlock | None:
-        """The block that holds a position, if it is here."""
         with self._guard:
             firsts = self._firsts.get(channel)
             if not firsts:
@@ -175,7 +162,6 @@ class DecodedBlocks:
             return block
 
     def drop_before(self, channel: str, position: int) -> None:
-        """Forgets blocks of a channel that end before a position."""
         with self._guard:
             firsts = self._firsts.get(channel, [])
             while firsts and self._blocks[(channel, firsts[0])].last < position:
@@ -193,16 +179,6 @@ class DecodedBlocks:
         self._size -= block.size
         firsts = self._firsts[channel]
         del firsts[bisect_right(firsts, first) - 1]
-
-
-def may_hold(body: bytes, name: bytes) -> bool:
-    """Whether a name of at least three characters occurs in a block. Tests for two adjacent
-    characters first, which costs a third of a search.
-    """
-    octets = np.frombuffer(body, np.uint8)
-    middle = len(name) // 2
-    here = (octets[:-1] == name[middle]) & (octets[1:] == name[middle + 1])
-    return bool(here.any()) and name in body
 
 
 def bare_events(blocks: Sequence[Block], position: int) -> Sequence[BareStoredEvent]:
@@ -251,7 +227,6 @@ class Horizon:
         self._is_writing = False
 
     def begin(self) -> None:
-        """This process begins to append."""
         with self._guard:
             self._is_writing = True
 
@@ -303,7 +278,6 @@ class LoggedChannel:
         return await self.append_unintercepted(events)
 
     async def append_unintercepted(self, events: Sequence[Event]) -> AppendResult:
-        """Appends the events that interceptors have left."""
         held = snapshot_events(events)  # the caller's list may change while we wait
         data_bytes = check_events(held, self._parts.max_data_bytes)
         if not held:
@@ -351,7 +325,7 @@ class LoggedChannel:
         self, query: Query, position: int, *, until: int, limit: int, read: int | None = None
     ) -> IndexMatches | None:
         """Events that may match, by index; see Finder. None when there is no index that helps."""
-        finder = self._channels.finder
+        finder = self._channels.finder_of(self.name)
         if finder is None or query.condition is None:
             return None
         self._channels.before_search(self.name, self._last)
@@ -369,7 +343,7 @@ class LoggedChannel:
 
     async def fetch(self, positions: Sequence[int]) -> list[StoredEvent] | None:
         """The events at positions, by index; None when there is none."""
-        finder = self._channels.finder
+        finder = self._channels.finder_of(self.name)
         if finder is None or not self._channels.indexed_fields(self.name):
             return None
         found = await self._channels.off_loop(partial(finder.fetch, self.name, positions))
@@ -385,13 +359,9 @@ class LoggedChannel:
         return unexpired(events, self._channels.ttl_of(self.name), self._channels.time.now_ms())
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        if self._has_after(position):
-            return True
-        if timeout_ms is None:
-            while not self._has_after(position):
-                await self._wait_for_notify(position)
-            return True
-        return await self._wait_until(position, timeout_ms)
+        return await self.notifier.wait_until(
+            lambda: self._has_after(position), self._parts.clock, timeout_ms
+        )
 
     def last_position(self) -> int:
         return self._last
@@ -440,16 +410,12 @@ class LoggedChannel:
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
-                self._channels.decoded.put(self.name, self._as_decoded(block, events, body))
+                decoded = DecodedBlock(block.first, block.received, events, len(body))
+                self._channels.decoded.put(self.name, decoded)
             self._known = blocks[-1].last
             if draft is not None:
                 draft.keep(self._known)
         return group.answers
-
-    def _as_decoded(self, block: Block, events: Sequence[Event], body: bytes) -> DecodedBlock:
-        """The cached form of a new block for its first readers."""
-        size, keyed = len(body), self._parts.history.needs_feeding
-        return DecodedBlock(block.first, block.received, events, size, keyed=keyed)
 
     def _append(self, blocks: Sequence[tuple[int, bytes]]) -> list[Block]:
         received = self._parts.clock.now_ms()
@@ -458,7 +424,6 @@ class LoggedChannel:
         return self._shared_log.append_after(self.name, self._known, blocks, received)
 
     def _read_on(self) -> None:
-        """Processes the events that other processes appended."""
         seen, log = self._seen_window(), self._parts.log
         last = log.last_position(self.name)
         for block in all_blocks(log, self.name, self._known, max_records=_READ_RECORDS):
@@ -580,7 +545,7 @@ class LoggedChannel:
             whole = (
                 place
                 for place, one in enumerate(blocks)
-                if any(may_hold(one.body, name) for name in _HEADERS_THAT_MATTER)
+                if any(name in one.body for name in _HEADERS_THAT_MATTER)
             )
             found = bare_events(blocks[: next(whole, None)], position)
         self._bare_left = found[limit:]
@@ -612,26 +577,6 @@ class LoggedChannel:
             position = unreadable_to
         return self._last > position
 
-    async def _wait_for_notify(self, position: int) -> None:
-        notified = self.notifier.listen()
-        if not self._has_after(position):  # the notification may have come before we listened
-            await notified
-
-    async def _wait_until(self, position: int, timeout_ms: int) -> bool:
-        clock = self._parts.clock
-        pause = asyncio.ensure_future(clock.sleep(timeout_ms))
-        try:
-            while not self._has_after(position):
-                notified = self.notifier.listen()
-                if self._has_after(position):
-                    return True
-                await asyncio.wait((notified, pause), return_when=asyncio.FIRST_COMPLETED)
-                if pause.done():
-                    return self._has_after(position)
-            return True
-        finally:
-            pause.cancel()
-
 
 # --- readers with a cursor ------------------------------------------------------------------------
 
@@ -653,18 +598,16 @@ def load_cursor(records: RecordStore, channel: str, reader: str) -> Cursor | Non
     raw = records.get(CURSORS, cursor_key(channel, reader))
     if raw is None:
         return None
-    try:
-        return msgspec.msgpack.decode(raw, type=Cursor)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise Corrupt(
-            f"the cursor of {reader!r} in channel {channel!r} cannot be read: {error}",
-            code="channel.bad_cursor",
-            hint="the reader must be set to a position again; its events are all still there",
-        ) from None
+    return decode_record(
+        raw,
+        Cursor,
+        f"the cursor of {reader!r} in channel {channel!r}",
+        code="channel.bad_cursor",
+        hint="the reader must be set to a position again; its events are all still there",
+    )
 
 
 def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
-    """The change that saves a cursor."""
     return Put(CURSORS, cursor_key(channel, reader), msgspec.msgpack.encode(cursor))
 
 
@@ -681,9 +624,7 @@ def reader_positions(records: RecordStore, channel: str) -> dict[str, int]:
 
 
 class LoggedSubscription:
-    """See Subscription. `position` and `state` are those of the last commit; reading runs ahead of
-    them.
-    """
+    """See Subscription; reading runs ahead of the committed `position` and `state`."""
 
     def __init__(
         self,
@@ -702,9 +643,7 @@ class LoggedSubscription:
         self._committing = asyncio.Lock()
         self._report_skipped, self._deliver = report_skipped, deliver
         self.skipped = 0
-        """Events skipped since it was opened: trimmed before they were read, past their time to
-        live, or damaged.
-        """
+        """Events skipped since it was opened: trimmed, past their time to live, or damaged."""
 
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None

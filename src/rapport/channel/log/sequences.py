@@ -8,7 +8,7 @@ the event adds the channel they count for, because a copy in another channel is 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -62,16 +62,6 @@ class SequenceStamp(msgspec.Struct, frozen=True, gc=False):
     publisher: str
     epoch: int
     sequence: int
-
-
-def stamped(headers: Mapping[str, str], stamp: SequenceStamp) -> dict[str, str]:
-    """The headers with the three attributes of a stamp."""
-    return {
-        **headers,
-        PUBLISHER: stamp.publisher,
-        EPOCH: str(stamp.epoch),
-        SEQUENCE: str(stamp.sequence),
-    }
 
 
 def read_stamp(event: Event) -> SequenceStamp | None:
@@ -156,7 +146,6 @@ class SequenceMarks:
         return -1 if marks is None else marks.epochs.get(epoch, -1)
 
     def of(self, publisher: str) -> PublisherMarks:
-        """The marks of a publisher."""
         return self._by_publisher.get(publisher) or PublisherMarks()
 
     def raise_to(self, stamp: SequenceStamp, position: int) -> None:
@@ -186,14 +175,12 @@ class SequenceMarks:
 
 
 class MarksDraft:
-    """Marks as they will be when a group of appends is durable; `Marks` itself is not touched.
-
-    See grouping.Numbered.
-    """
+    """Marks as they will be when a group of appends is durable; `marks` itself is not touched."""
 
     def __init__(self, channel: str, marks: SequenceMarks, position_of: Locate) -> None:
         self._channel, self._marks = channel, marks
         self.position_of = position_of
+        """Finds the first copy of an old event; 0 when unknown."""
         self._raised: dict[tuple[str, int], int] = {}
 
     def is_old(self, event: Event) -> bool:
@@ -277,7 +264,6 @@ class SequenceStore:
             _log.warning("marks not saved", channel=self._channel, why=error.message)
 
     def _save(self, marks: SequenceMarks, position: int) -> None:
-        """Saves the changed marks together with their position."""
         changes: list[Change] = [
             Put(MARKS_TABLE, self._key(publisher), msgspec.msgpack.encode(marks.of(publisher)))
             for publisher in sorted(marks.changed)

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +30,6 @@ QUEUE_BYTES = 32 * 1024 * 1024
 _GROUP_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 256
 """Charged per event besides its data, so that a million empty events are not free."""
-_Answer = tuple["asyncio.Future[AppendResult]", AppendResult | RapportError]
 T = TypeVar("T")
 
 
@@ -42,7 +41,6 @@ class Notifier:
         self._waiters: list[_Waiter] = []
 
     def listen(self) -> asyncio.Future[None]:
-        """A future that the next `notify` resolves."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._guard:
@@ -58,6 +56,29 @@ class Notifier:
         with self._guard:
             waiters, self._waiters = self._waiters, []
         wake(waiters)
+
+    async def wait_until(
+        self, is_so: Callable[[], bool], clock: Clock, timeout_ms: int | None
+    ) -> bool:
+        """Whether a condition is true now, or after a notification within the time."""
+        if is_so():
+            return True
+        pause = None if timeout_ms is None else asyncio.ensure_future(clock.sleep(timeout_ms))
+        try:
+            while not is_so():
+                notified = self.listen()
+                if is_so():  # the notification may have come before we listened
+                    return True
+                if pause is None:
+                    await notified
+                    continue
+                await asyncio.wait((notified, pause), return_when=asyncio.FIRST_COMPLETED)
+                if pause.done():
+                    return is_so()
+            return True
+        finally:
+            if pause is not None:
+                pause.cancel()
 
 
 class ByteBudget:
@@ -118,9 +139,7 @@ class ByteBudget:
         return admitted
 
     def _withdraw(self, size: int, future: asyncio.Future[None]) -> None:
-        """A waiting request was cancelled: removes it from the queue, or releases what it was
-        granted.
-        """
+        """Removes a cancelled request from the queue, or releases what it was granted."""
         with self._guard:
             queued = [entry for entry in self._queue if entry[1][1] is not future]
             was_inside = len(queued) == len(self._queue)
@@ -134,14 +153,18 @@ class ByteBudget:
 
 
 def wake(waiters: Iterable[_Waiter]) -> None:
-    """Resolves futures, each in its own loop, with one call per loop; a loop that has ended needs
-    no waking.
-    """
-    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for loop, future in waiters:
-        by_loop.setdefault(loop, []).append(future)
-    for loop, futures in by_loop.items():
-        call_in(loop, _resolve, futures)
+    resolve((loop, future, None) for loop, future in waiters)
+
+
+def resolve(
+    answers: Iterable[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], object]],
+) -> None:
+    """Resolves futures with one call per loop; a loop that has ended needs no waking."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
+    for loop, future, answer in answers:
+        by_loop.setdefault(loop, []).append((future, answer))
+    for loop, pairs in by_loop.items():
+        call_in(loop, _answer_all, pairs)
 
 
 def call_in(loop: asyncio.AbstractEventLoop, action: Callable[..., None], *values: object) -> bool:
@@ -155,15 +178,7 @@ def call_in(loop: asyncio.AbstractEventLoop, action: Callable[..., None], *value
     return True
 
 
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
-
-
 class AppendTarget(Protocol):
-    """A channel as the writer sees it."""
-
     name: str
 
     def commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
@@ -171,8 +186,6 @@ class AppendTarget(Protocol):
 
 
 class Writer(Protocol):
-    """How appends reach the store."""
-
     fault: str
     """Why the last write failed; empty when it did not."""
 
@@ -186,9 +199,7 @@ class Writer(Protocol):
 
 
 class InlineWriter:
-    """Writes in the calling task. The next write of the same loop cannot begin before, so nothing
-    is to be grouped.
-    """
+    """Writes in the calling task, for stores that do not wait for a disk."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -224,17 +235,13 @@ class StorePace:
 
     @property
     def is_fast(self) -> bool:
-        """The latest answers were all fast."""
         return self._fast_in_row >= self._trust_after
 
     def took(self, duration_ns: int) -> None:
-        """Records how long a call took."""
         self._fast_in_row = self._fast_in_row + 1 if duration_ns <= self._fast_ns else 0
 
 
 class _Request(msgspec.Struct):
-    """One pending append."""
-
     target: AppendTarget
     events: Sequence[Event]
     size: int
@@ -386,14 +393,13 @@ class ThreadWriter:
 
     def _commit(self, group: list[_Request]) -> None:
         answers = self._committed(group)
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
-        for request, answer in zip(group, answers, strict=True):
-            by_loop.setdefault(request.loop, []).append((request.future, answer))
-        for loop, pairs in by_loop.items():
-            call_in(loop, _answer_all, pairs)
+        resolve(
+            (request.loop, request.future, answer)
+            for request, answer in zip(group, answers, strict=True)
+        )
 
 
-def _answer_all(pairs: list[_Answer]) -> None:
+def _answer_all(pairs: list[tuple[asyncio.Future[Any], object]]) -> None:
     for future, answer in pairs:
         if future.done():
             continue
@@ -404,12 +410,10 @@ def _answer_all(pairs: list[_Answer]) -> None:
 
 
 def closed_error() -> ChannelUnavailable:
-    """The error of channels that were closed."""
     return ChannelUnavailable("the channels are closed", code="channel.closed")
 
 
 def channel_error(error: StoreUnavailable) -> ChannelUnavailable:
-    """A store's error as a channel's error."""
     return ChannelUnavailable(
         error.message,
         code=error.code,
@@ -425,17 +429,13 @@ def _unforeseen(error: Exception) -> RapportError:
 
 
 async def between_appends(writer: Writer, name: str, work: Callable[[], T]) -> T:
-    """Does work on a channel in the thread that appends to it; raises ChannelUnavailable when the
-    store refuses.
-    """
+    """Does work in the thread that appends to a channel; raises ChannelUnavailable."""
     job = _WriterJob(name, work)
     await writer.write(job, (), 0)
     return job.result
 
 
 class _WriterJob(Generic[T]):
-    """See AppendTarget."""
-
     result: T
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:
@@ -443,6 +443,5 @@ class _WriterJob(Generic[T]):
         self.name, self._work = f"{name}/{id(self)}", work
 
     def commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
-        """Does the work once."""
         self.result = self._work()
         return [AppendResult((), 0)] * len(appends)

@@ -30,7 +30,7 @@ from rapport.core.codec import encode_cloudevent
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, StoredEvent
 from rapport.core.urls import address_parts
-from rapport.kernel.config_fields import Fields
+from rapport.kernel.config_fields import Fields, named_tables
 from rapport.kernel.toml import TomlFile
 
 LONGEST_TOPIC = 65_535
@@ -162,7 +162,6 @@ class IncomingTopic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filter(self) -> str:
-        """The filter for the broker."""
         return filter_of(self.topic)
 
 
@@ -185,13 +184,10 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Host and port, for people."""
         return f"{self.host}:{self.port}"
 
 
 class Bridge(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker in the site file."""
-
     name: str
     host: str
     port: int
@@ -206,20 +202,14 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def broker(self) -> Broker:
-        """The broker to connect to."""
         return Broker(host=self.host, port=self.port, secure=self.secure, user=self.user)
 
 
 def bridges_from_site(file: TomlFile) -> tuple[tuple[Bridge, ...], list[Problem]]:
     """The `[mqtt]` table, and all its problems; never raises for a wrong site."""
     problems: list[Problem] = []
-    section = file.section("mqtt")
-    Fields(section, problems, known=dict(section.sections()), strict=True)
-    bridges = [
-        _bridge(name, Fields(table, problems, known=_KEYS, strict=True))
-        for name, table in section.sections()
-    ]
-    return tuple(bridges), problems
+    tables = named_tables(file.section("mqtt"), problems, _KEYS)
+    return tuple(_bridge(name, fields) for name, fields in tables), problems
 
 
 def _bridge(name: str, fields: Fields) -> Bridge:
@@ -315,8 +305,6 @@ def check_topic_template(text: str) -> None:
 
 
 class Packet(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as the broker gave it."""
-
     topic: str
     payload: bytes
     number: int
@@ -376,7 +364,6 @@ def is_redelivery(packet: Packet, recent: Sequence[StoredEvent], bridge: str) ->
 
 
 def last_of_topics(recent: Sequence[StoredEvent], bridge: str) -> dict[str, Event]:
-    """The last event of each topic among the latest events of the bridge."""
     return {
         stored.event.headers.get(TOPIC, ""): stored.event
         for stored in recent
@@ -385,7 +372,6 @@ def last_of_topics(recent: Sequence[StoredEvent], bridge: str) -> dict[str, Even
 
 
 def topic_of(event: Event, template: str) -> str:
-    """Where an event is published."""
     fields = {"type": event.type, "subject": event.subject, "source": event.source, "id": event.id}
     return template.format(**{name: clean_level(text) for name, text in fields.items()})
 

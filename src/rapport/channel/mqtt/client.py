@@ -34,8 +34,6 @@ def check_driver() -> None:
 
 
 class ReceivedPacket(msgspec.Struct, frozen=True):
-    """A message and the number to acknowledge."""
-
     packet: Packet
     quality: int
 
@@ -206,9 +204,7 @@ def _probe_connection(_client: Any, _data: Any, connection: socket.socket) -> No
 
 
 def reach_broker(broker: Broker, password: str, *, seconds: float) -> None:
-    """Connects with a temporary client id; raises Unavailable, Unsupported. Blocks for about
-    `seconds` at the most.
-    """
+    """Connects with a temporary client id, for about `seconds`; raises Unavailable, Unsupported."""
     try:
         from paho.mqtt import client as paho
     except ImportError:

@@ -8,7 +8,7 @@ values take the kind of the other side of a comparison.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -33,11 +33,14 @@ from rapport.channel.query.tree import (
     Value,
     field_kind,
     kind_of,
+    uses_payload,
 )
 from rapport.core.event import StoredEvent
 
 Matches = Callable[[StoredEvent], bool]
 
+_JSON = "data = decode_payload(event.data)"
+_XML = ("text = xml_text(event.data)", "document = xml_document(text)")
 _PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
@@ -55,17 +58,32 @@ def condition_source(condition: Condition, *, in_xml: bool = False) -> tuple[str
     """
     writer = _XmlWriter() if in_xml else _Writer()
     parts = condition.parts if isinstance(condition, And) else (condition,)
-    early = [writer.true(part) for part in parts if not _uses_payload(part)]
-    late = [part for part in parts if _uses_payload(part)]
+    early = [writer.true(part) for part in parts if not uses_payload(part)]
+    late = [part for part in parts if uses_payload(part)]
     lines = ["def matches(stored):", "    event = stored.event", *_refusals(early)]
     if late and in_xml:
-        begins = ("text = xml_text(event.data)", "document = xml_document(text)")
-        lines += _payload_lines(writer, late, *begins)
+        lines += _payload_lines(writer, late, *_XML)
     elif late:
         lines.append("    if event.headers and is_xml(event.headers): return matches_xml(stored)")
-        lines += _payload_lines(writer, late, "data = decode_payload(event.data)")
+        lines += _payload_lines(writer, late, _JSON)
     lines.append("    return True")
     return "\n".join(lines), writer.names
+
+
+def compile_values(
+    fields: Sequence[Field], *, in_xml: bool = False
+) -> Callable[[StoredEvent], list[Any]]:
+    """A function that gives the values of fields, None where there is none; with `in_xml` for XML
+    payloads, whose values are texts.
+    """
+    writer = _XmlWriter() if in_xml else _Writer()
+    codes = ", ".join([writer.value(field) for field in fields])
+    lines = ["def values_of(stored):", "    event = stored.event"]
+    if any(map(uses_payload, fields)):
+        lines += _payload_lines(writer, [], *(_XML if in_xml else (_JSON,)))
+    exec(_code("\n".join([*lines, f"    return [{codes}]"])), writer.names)
+    values_of: Callable[[StoredEvent], list[Any]] = writer.names["values_of"]
+    return values_of
 
 
 def _made(source: str, names: dict[str, Any]) -> Matches:
@@ -100,15 +118,6 @@ def _payload_lines(writer: _Writer, parts: list[Condition], *before: str) -> lis
 
 def _refusals(codes: list[str]) -> list[str]:
     return [f"    if not {code}: return False" for code in codes]
-
-
-def _uses_payload(node: object) -> bool:
-    if isinstance(node, Field):
-        return node.path[0] == "data"
-    if isinstance(node, tuple):
-        return any(_uses_payload(part) for part in node)
-    fields = getattr(node, "__struct_fields__", ())
-    return any(_uses_payload(getattr(node, name)) for name in fields)
 
 
 class _Writer:
@@ -227,7 +236,7 @@ class _Writer:
             case Arithmetic(sign, left, right):
                 operands = f"{self.cast(left, 'number')}, {self.cast(right, 'number')}"
                 code = f"calculate({sign!r}, {operands})"
-                return self._once(node, code) if _uses_payload(node) else code
+                return self._once(node, code) if uses_payload(node) else code
             case _:
                 raise AssertionError(f"{node!r} is no value")
 

@@ -270,5 +270,4 @@ def needs_event(event: Event) -> bool:
 
 
 def unindexable_lookup() -> Lookup:
-    """The lookup that finds unindexable events."""
     return RangeLookup(UNINDEXABLE, points(1), False)

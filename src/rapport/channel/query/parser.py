@@ -186,8 +186,6 @@ def _bad_character(text: str, offset: int) -> Exception:
 
 
 class TokenCursor:
-    """A position in the tokens of one text."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = tokenize(text)
@@ -221,7 +219,6 @@ class TokenCursor:
         return written if token.kind == "keyword" else token.text
 
     def offset(self) -> int:
-        """Where the next token begins."""
         return self._tokens[self._next].offset
 
     def shown(self) -> str:
@@ -230,11 +227,9 @@ class TokenCursor:
         return "the end" if token.kind == "end" else repr(token.text[:40])
 
     def fault(self, code: str, message: str, hint: str = "") -> QueryError:
-        """A fault at the next token."""
         return self.fault_at(self.offset(), code, message, hint)
 
     def fault_at(self, offset: int, code: str, message: str, hint: str = "") -> QueryError:
-        """A fault at an offset of the text."""
         return query_fault(self._text, offset, code, message, hint)
 
     @contextmanager
@@ -293,7 +288,6 @@ def parse_field(cursor: TokenCursor) -> Field:
 
 
 def field_hint(name: str) -> str:
-    """A suggestion for an unknown field name."""
     nearest = nearest_names(name.lower(), FIELDS, limit=1)
     if nearest:
         return f"did you mean {nearest[0]!r}? Fields of the payload are written data.{name[:60]}"

@@ -34,30 +34,6 @@ from rapport.channel.query.tree import (
 )
 from rapport.channel.query.values import compare
 
-PAYLOAD_FUNCTIONS = r"""
-CREATE OR REPLACE FUNCTION rapport_payload(data text) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-  IF data ~ '[0-9]{200}|[0-9.][eE][+-]?[0-9]{3}'
-     OR length(data) - length(translate(data, '[{', '')) > 300 THEN
-    RETURN NULL;
-  END IF;
-  RETURN data::jsonb;
-EXCEPTION WHEN data_exception OR statement_too_complex THEN
-  RETURN NULL;
-END
-$$;
-CREATE OR REPLACE FUNCTION rapport_element(list jsonb, place integer) RETURNS jsonb
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT CASE jsonb_typeof(list) WHEN 'array' THEN list -> place END
-$$;
-"""
-"""`rapport_payload`: the payload; SQL null where PostgreSQL and Python might read it differently:
-not JSON, absurd numbers, very deep. A JSON null is not SQL null. `rapport_element`: PostgreSQL's
-own `-> 0` of a scalar would be the scalar.
-"""
-SQL_FUNCTIONS = PAYLOAD_FUNCTIONS
-"""SQL to run once per database before conditions are used; harmless when run again."""
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _LARGEST_EXACT = 2**53
 
@@ -78,12 +54,10 @@ UNDECIDED = SqlPiece("TRUE", exact=False)
 
 
 def all_of(parts: Sequence[SqlPiece]) -> SqlPiece:
-    """True when all are."""
     return _joined(parts, " AND ") if parts else TRUE
 
 
 def any_of(parts: Sequence[SqlPiece]) -> SqlPiece:
-    """True when one is."""
     return _joined(parts, " OR ") if parts else FALSE
 
 
@@ -112,7 +86,6 @@ def with_payload(condition: SqlPiece) -> SqlPiece:
 
 
 def can_be_sent(text: str) -> bool:
-    """Whether PostgreSQL can hold a text."""
     return "\0" not in text
 
 
@@ -120,7 +93,6 @@ def can_be_sent(text: str) -> bool:
 
 
 def column(field: Field) -> SqlPiece:
-    """An envelope field or a header."""
     if field.path[0] == "headers":
         name = str(field.path[1])
         return (
@@ -156,14 +128,12 @@ def _value(field: Field) -> SqlPiece:
 
 
 def payload_is(field: Field, truth: str) -> SqlPiece:
-    """Whether the value is TRUE or FALSE."""
     value = _value(field)
     text = f"coalesce({value.text} = '{truth}'::jsonb, FALSE)"
     return SqlPiece(text, value.parameters, payload=True)
 
 
 def payload_has_kind(field: Field, kind: str) -> SqlPiece:
-    """Whether the value is of a kind of JSON."""
     value = _value(field)
     text = f"coalesce(jsonb_typeof({value.text}) = '{kind}', FALSE)"
     return SqlPiece(text, value.parameters, payload=True, exact=False)
@@ -177,19 +147,16 @@ def payload_is_no(field: Field, kind: str) -> SqlPiece:
 
 
 def payload_is_not_null(field: Field) -> SqlPiece:
-    """Whether the value is not null."""
     value = _value(field)
     text = f"coalesce(jsonb_typeof({value.text}) <> 'null', FALSE)"
     return SqlPiece(text, value.parameters, payload=True)
 
 
 def payload_text(field: Field, test: str, *parameters: str) -> SqlPiece:
-    """Whether the value is a text that passes."""
     return _tested(field, "string", "({} #>> '{{}}') COLLATE \"C\" " + test, parameters)
 
 
 def payload_number(field: Field, test: str, *parameters: float) -> SqlPiece:
-    """Whether the value is a number that passes."""
     return _tested(field, "number", "{}::float8 " + test, parameters)
 
 
@@ -218,7 +185,7 @@ class SqlCondition(msgspec.Struct, frozen=True):
 def to_sql(query: Query) -> SqlCondition:
     """The query for PostgreSQL; a query without a known condition lets every row pass.
 
-    Needs `SQL_FUNCTIONS` in the database, whose encoding must be UTF-8.
+    Needs `rapport_payload` and `rapport_element` in the database, whose encoding must be UTF-8.
     """
     if query.condition is None:
         return SqlCondition("TRUE", (), exact=False)

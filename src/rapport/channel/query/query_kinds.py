@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -55,6 +55,7 @@ from rapport.core.terms import Term
 from rapport.core.times import parse_time
 from rapport.kernel.plugins import Plugins
 
+T = TypeVar("T")
 MOST_LINES = 100_000
 """Lines of Python that a script may run for one message."""
 
@@ -87,8 +88,6 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class ScriptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The content of a request."""
-
     name: str
     arguments: dict[str, Any] = {}
     where: str = ""
@@ -97,8 +96,6 @@ class ScriptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Scripts:
-    """The scripts of a site by name."""
-
     def __init__(self) -> None:
         self._scripts: dict[str, Script] = {}
 
@@ -107,7 +104,6 @@ class Scripts:
         self._scripts.update(scripts)
 
     def names(self) -> list[str]:
-        """All names, sorted."""
         return sorted(self._scripts)
 
     def get(self, name: str, version: str = "") -> Script:
@@ -125,11 +121,10 @@ class Scripts:
 
 
 def script_query(given: Any, scripts: Scripts | None = None) -> Query:
-    """A query that names a script of the site, an object or JSON; raises InvalidInput, QueryError
-    (`where`).
-    """
+    """A query that names a script of the site; raises InvalidInput, QueryError (`where`)."""
     scripts = scripts or Scripts()
-    request = _read_script_request(given)
+    hint = 'such as {"name": "busy", "arguments": {"least": 3}}'
+    request = _read_request(given, ScriptRequest, "this is no query for a script", hint)
     script = scripts.get(request.name, request.version)
     condition = parse_condition(request.where)
     where = compile_condition(condition) if condition != EVERYTHING else None
@@ -146,17 +141,13 @@ def script_query(given: Any, scripts: Scripts | None = None) -> Query:
     return Query(SCRIPT, text, matches, position_bounds(condition), condition)
 
 
-def _read_script_request(given: Any) -> ScriptRequest:
+def _read_request(given: Any, type: type[T], fault: str, hint: str) -> T:
     try:
         if isinstance(given, str):
-            return msgspec.json.decode(given, type=ScriptRequest)
-        return msgspec.convert(given, ScriptRequest)
+            return msgspec.json.decode(given, type=type)
+        return msgspec.convert(given, type)
     except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this is no query for a script: {error}",
-            code="query.bad_query",
-            hint='such as {"name": "busy", "arguments": {"least": 3}}',
-        ) from None
+        raise InvalidInput(f"{fault}: {error}", code="query.bad_query", hint=hint) from None
 
 
 class _TooLong(BaseException):
@@ -400,7 +391,11 @@ def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
     while it changes is refused with `query.interpretation_changed`, because it may have been looked
     up by the old one.
     """
-    request = _read_own_terms(given)
+    hint = 'such as {"interpretation": "us-desk", "where": "data.temp > 86"}'
+    request = _read_request(given, OwnTermsRequest, "this is no query in own terms", hint)
+    if request.where and request.template is not None:
+        message = "a query has a condition or a template, not both"
+        raise InvalidInput(message, code="query.bad_query", hint=hint)
     if not request.where and not request.template:
         return _everything(request, views)
     if request.template is not None:
@@ -426,30 +421,10 @@ def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
 
 
 def _everything(request: OwnTermsRequest, views: InterpretationViews) -> Query:
-    """No condition: includes events without a canonical type, which every consumer
-    gets unchanged.
-    """
+    """No condition: includes events without a canonical type, which all consumers get."""
     views.get(request.interpretation)
     text = msgspec.json.encode(OwnTermsRequest(request.interpretation), order="sorted").decode()
     return Query(OWN, text, lambda stored: True, Bounds(), TRUE)
-
-
-def _read_own_terms(given: Any) -> OwnTermsRequest:
-    try:
-        if isinstance(given, str):
-            request = msgspec.json.decode(given, type=OwnTermsRequest)
-        else:
-            request = msgspec.convert(given, OwnTermsRequest)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
-        raise _bad(f"this is no query in own terms: {error}") from None
-    if request.where and request.template is not None:
-        raise _bad("a query has a condition or a template, not both")
-    return request
-
-
-def _bad(message: str) -> InvalidInput:
-    hint = 'such as {"interpretation": "us-desk", "where": "data.temp > 86"}'
-    return InvalidInput(message, code="query.bad_query", hint=hint)
 
 
 MakeQuery = Callable[[Any], Query]

@@ -10,7 +10,7 @@ conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -30,11 +30,12 @@ from rapport.channel.query.tree import (
     Like,
     Literal,
     Negative,
-    Node,
     Not,
     Or,
     Value,
+    fields_of,
     print_field,
+    uses_payload,
 )
 from rapport.channel.query.values import calculate, compare, like_test, negative
 from rapport.core.errors import InvalidInput
@@ -66,7 +67,6 @@ _EXACT = 2**53
 
 
 def constant(truth: Truth) -> Condition:
-    """The condition that always has this truth."""
     return UNKNOWN if truth is None else Literal(truth)
 
 
@@ -114,26 +114,6 @@ def is_never_true(condition: Condition) -> bool:
             return all(is_never_true(part) for part in parts)
         case _:
             return condition in (FALSE, UNKNOWN)
-
-
-def fields_of(node: Node) -> Iterator[Field]:
-    """All fields in a condition or value."""
-    match node:
-        case Field():
-            yield node
-        case Literal():
-            return
-        case And(parts) | Or(parts):
-            for part in parts:
-                yield from fields_of(part)
-        case Compare(_, left, right) | Arithmetic(_, left, right):
-            yield from fields_of(left)
-            yield from fields_of(right)
-        case Between(operand, low, high):
-            for value in (operand, low, high):
-                yield from fields_of(value)
-        case _:
-            yield from fields_of(node.operand)
 
 
 def value_of(node: Value, look_up: Lookup) -> Any:
@@ -288,9 +268,7 @@ def translate(condition: Condition, terms: Term) -> Condition:
 
 
 def translate_needed(condition: Condition, terms: Term) -> Condition:
-    """A necessary condition in canonical terms: for an index, and to leave events out before they
-    are transformed.
-    """
+    """A necessary condition in canonical terms: for an index, and before a transformation."""
     match condition:
         case And(parts):
             return all_of([translate_needed(part, terms) for part in parts])
@@ -312,18 +290,14 @@ def translate_types(
     `translate_needed`, else as `translate`. Parts that are never true are left out.
     """
     parts = condition.parts if isinstance(condition, And) else (condition,)
-    envelope = [part for part in parts if not _speaks_of_data(part)]
-    payload = all_of([part for part in parts if _speaks_of_data(part)])
+    envelope = [part for part in parts if not uses_payload(part)]
+    payload = all_of([part for part in parts if uses_payload(part)])
     make = translate_needed if needed else translate
     by_type = [
         all_of([Compare("=", Field(("type",)), Literal(name)), make(payload, terms)])
         for name, terms in sorted(forms.items())
     ]
     return all_of([*envelope, any_of([each for each in by_type if not is_never_true(each)])])
-
-
-def _speaks_of_data(node: Node) -> bool:
-    return any(field.path[0] == "data" for field in fields_of(node))
 
 
 def _term(field: Field, terms: Term) -> Term:
@@ -347,7 +321,6 @@ class _Translator:
         self._terms = terms
 
     def condition(self, node: Condition) -> Condition:
-        """The condition in canonical terms."""
         match node:
             case And(parts):
                 return all_of([self.condition(part) for part in parts])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Literal as OneOf
 
 import msgspec
@@ -133,6 +134,22 @@ Node = Value | Condition
 
 EVERYTHING = And(())
 """The condition that every event fulfils."""
+
+
+def fields_of(node: object) -> Iterator[Field]:
+    """All fields in a condition or value."""
+    if isinstance(node, Field):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from fields_of(part)
+    else:
+        for name in getattr(node, "__struct_fields__", ()):
+            yield from fields_of(getattr(node, name))
+
+
+def uses_payload(node: object) -> bool:
+    return any(field.path[0] == "data" for field in fields_of(node))
 
 
 def is_condition(node: Node) -> bool:

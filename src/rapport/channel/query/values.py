@@ -285,7 +285,6 @@ def as_boolean(value: str | None) -> Any:
 
 
 def as_text(value: str | None) -> Any:
-    """As it is."""
     return value
 
 

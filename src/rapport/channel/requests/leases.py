@@ -35,7 +35,6 @@ class MessageLease(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it may not be tried again."""
         return self.tries >= self.max_tries
 
     def failure(self) -> RapportError:
@@ -61,22 +60,16 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SettlementResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a worker's answers."""
-
     acked: int = 0
     returned: int = 0
     buried: int = 0
     """Of the returned ones, how many had used up their tries and are dead letters now."""
     stale: tuple[str, ...] = ()
-    """Ids whose lease had ended and whose message another worker has: their answer
-    has no effect.
-    """
+    """Ids whose message another worker has by now: their answer has no effect."""
     renewed: int = 0
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """The changes to be written for answers."""
-
     acked: tuple[int, ...]
     returned: dict[int, MessageLease]
     stale: tuple[str, ...]
@@ -99,20 +92,16 @@ class MessageLeases:
         return position in self._leases
 
     def get(self, position: int) -> MessageLease | None:
-        """The lease of a message; None when it has none."""
         return self._leases.get(position)
 
     def is_leased(self, position: int, now_ms: int) -> bool:
-        """Whether a worker holds the message now."""
         lease = self._leases.get(position)
         return lease is not None and lease.until_ms > now_ms
 
     def all(self) -> dict[int, MessageLease]:
-        """A copy of all."""
         return dict(self._leases)
 
     def put(self, position: int, lease: MessageLease) -> None:
-        """Records a lease, or a message that was given back."""
         self._leases[position] = lease
         heapq.heappush(self._due, (lease.until_ms, position))
         if len(self._due) > 2 * len(self._leases) + _LITTLE:
@@ -120,11 +109,9 @@ class MessageLeases:
             heapq.heapify(self._due)
 
     def drop(self, position: int) -> None:
-        """A message is done."""
         self._leases.pop(position, None)
 
     def drop_before(self, position: int) -> None:
-        """Messages before a position are no longer kept."""
         for gone in [one for one in self._leases if one < position]:
             del self._leases[gone]
 
@@ -135,7 +122,6 @@ class MessageLeases:
         return sorted(at for at, one in self._leases.items() if one.until_ms <= now_ms)
 
     def next_due_ms(self) -> int | None:
-        """When the next lease ends; None when there is none."""
         while self._due:
             until_ms, position = self._due[0]
             lease = self._leases.get(position)

@@ -50,15 +50,15 @@ _READ_ANSWERS = ObjectDecoder(
     hint='send an object such as {"ack": ["17.3f2a"], "nak": [], "delay_ms": 0}',
 )
 ROOT = "root"
-"""The canonical interpretation, in which everything is stored: a request that names it gets the
-stored form.
-"""
+"""The canonical interpretation: a request that names it gets the stored form."""
 _RAW = "raw."
 Present = Callable[[str, Sequence[StoredEvent], str, str], Awaitable[list[StoredEvent]]]
 """Messages of a channel in the words of an interpretation, for an identity."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Request(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Which messages, how many, and how to continue.
 
     Limits shape the set that the answer's `next_token` names (for a query, also the first set); the
@@ -70,9 +70,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kind: str = ""
     """The query's kind; "" takes texts for `sql` and objects for `template`."""
     interpretation: str = ""
-    """With a query: the interpretation of the query and of the messages. A token
-    carries its own.
-    """
+    """With a query: the interpretation of query and messages. A token carries its own."""
     token: str = ""
     """Instead of a query: the `current_token` or `next_token` of an earlier batch."""
     wait_ms: int = 0
@@ -104,8 +102,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A message leased to a worker."""
-
     id: str
     """Identifies the delivery in acks and naks."""
     tries: int
@@ -123,9 +119,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     lease_minutes: int = 0
     ttl_ms: int = KEEP_AS_LONG_AS_POSSIBLE
     gone: bool = False
-    """Messages of this set were taken or trimmed meanwhile; the rest of it comes
-    with `next_token`.
-    """
+    """Messages of this set were taken or trimmed; the rest of it comes with `next_token`."""
     handback: str = ""
     """The text of the query that is returned with each message."""
     lease_ms: int = 0
@@ -137,8 +131,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """How large a set may become."""
-
     messages: int = DEFAULT_MESSAGES
     time_range_ms: int = 0
     data_bytes: int = MOST_BYTES
@@ -224,24 +216,13 @@ _READ_REQUEST = ObjectDecoder(
 )
 
 
-class _BatchJson(msgspec.Struct, kw_only=True):
+class _BatchJson(Batch, frozen=True, kw_only=True):
     """A batch as it travels."""
 
-    events: list[msgspec.Raw]
-    current_token: str
-    next_token: str | None = None
-    lease_minutes: int = 0
-    ttl_ms: int = -1
-    gone: bool = False
-    handback: str = ""
-    lease_ms: int = 0
-    deliveries: tuple[LeasedDelivery, ...] = ()
-    gaps: list[Gap] = []
+    events: tuple[msgspec.Raw, ...]  # type: ignore[assignment]
 
 
 class _EventPlacement(msgspec.Struct):
-    """Position and arrival of one event."""
-
     position: int
     received: int
 
@@ -262,14 +243,8 @@ def read_answers(body: bytes) -> Answers:
 
 def write_request(request: Request) -> bytes:
     """A request as a JSON object without default values. Raises InvalidInput."""
-    plain = Request()
-    members = {
-        name: getattr(request, name)
-        for name in Request.__struct_fields__
-        if getattr(request, name) != getattr(plain, name)
-    }
     try:
-        return msgspec.json.encode(members)
+        return msgspec.json.encode(request)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the request cannot be written as JSON: {error}", code="request.not_a_request"
@@ -309,18 +284,8 @@ def read_batch(body: bytes) -> Batch:
         events = tuple(read_event(bytes(raw)) for raw in shown.events)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RapportError) as error:
         raise InvalidInput(f"this is not a batch: {error}", code="http.strange_answer") from None
-    return Batch(
-        events=events,
-        current_token=shown.current_token,
-        next_token=shown.next_token,
-        lease_minutes=shown.lease_minutes,
-        ttl_ms=shown.ttl_ms,
-        gone=shown.gone,
-        handback=shown.handback,
-        lease_ms=shown.lease_ms,
-        deliveries=shown.deliveries,
-        gaps=tuple(shown.gaps),
-    )
+    others = {name: getattr(shown, name) for name in shown.__struct_fields__ if name != "events"}
+    return Batch(events=events, **others)
 
 
 def read_event(raw: bytes) -> StoredEvent:

@@ -201,7 +201,6 @@ class MessageSet(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many messages the set has."""
         return len(self.events) or self.unread
 
 
@@ -448,7 +447,6 @@ class Scanner:
         return tuple(found)
 
     def _pages_of(self, query: Query) -> ChannelPager:
-        """The pager; matches found beyond one set serve the next one."""
         if self._pages is None or self._pages.query is not query:
             self._pages = ChannelPager(self._channel, query)
         self._pages.begin()

@@ -71,9 +71,7 @@ class FollowedSet(msgspec.Struct, frozen=True):
 
 
 class ChannelFollower:
-    """One reader's progress through a channel, in memory only. Nothing is read ahead: a slow reader
-    costs nothing.
-    """
+    """One reader's progress through a channel, in memory only; nothing is read ahead."""
 
     def __init__(
         self,
@@ -128,9 +126,7 @@ class ChannelFollower:
         return self.is_over or await self._channel.wait_after(chosen.reach)
 
     def go_on_after(self, position: int) -> None:
-        """Continues after a position that the reader had reached before, without a
-        token's own set.
-        """
+        """Continues after a position reached before, without a token's own set."""
         self.reach, self._first = max(self.reach, position), None
 
     def given(self, followed: FollowedSet) -> Sequence[StoredEvent]:
@@ -185,7 +181,6 @@ class Sessions:
         self._signing = asyncio.Lock()
 
     def new(self) -> bytes:
-        """A session of its own."""
         return secrets.token_bytes(_SESSION_BYTES)
 
     def of_stream(self) -> bytes:
@@ -206,7 +201,6 @@ class Sessions:
         return self.leases.grant(session, minutes, self._steady_ms())
 
     def end(self, session: bytes) -> None:
-        """The reader needs no more."""
         if self.leases is not None:
             self.leases.end(session)
 
@@ -305,7 +299,7 @@ class MessageSource:
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
             return await self._go_on(place, request, identity, scanner)
-        return await self._begin(name, request, identity, scanner)
+        return await self._begin(self._parsed(name, request, identity, scanner))
 
     async def open(self, name: str, request: Request, *, identity: str) -> OpenedSession:
         """A session before its first message: that of a query, or that of a token's set. Its sets
@@ -315,22 +309,15 @@ class MessageSource:
         request = with_interpretation(name, request)
         tokens = await self.sessions.signer()
         scanner = Scanner(self._channels.channel(name), self._clock, await self.taker.taken(name))
-        most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
-        limits = BatchLimits(most, request.max_time_range_ms)
+        place = None
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
-            query, session = self._query(place.kind, place.query), place.session
-            after, handback = place.reach if request.seen else place.after, place.handback
-        else:
-            query, session = self._query(request.kind, request.query), self.sessions.new()
-            after = 0 if request.from_start else self._channels.channel(name).last_position()
-            handback = request.handback
-        lease = self.sessions.grant(session, request.lease_minutes)
-        parsed = SessionRequest(
-            name, identity, session, query, limits, request, scanner, lease, handback, after
-        )
-        chosen = MessageSet((), after, after, after, at_end=True)
-        return OpenedSession(session.hex(), self.sessions.token(parsed, chosen), lease, handback)
+        most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
+        limits = BatchLimits(most, request.max_time_range_ms)
+        parsed = self._parsed(name, request, identity, scanner, place, limits=limits)
+        chosen = MessageSet((), parsed.start, parsed.start, parsed.start, at_end=True)
+        token = self.sessions.token(parsed, chosen)
+        return OpenedSession(parsed.session.hex(), token, parsed.lease_minutes, parsed.handback)
 
     async def session_of(self, name: str, token: str, *, identity: str) -> str:
         """The session a token belongs to; raises as `request` does for a token."""
@@ -338,9 +325,7 @@ class MessageSource:
         return tokens.read(token, channel=name, identity=identity).session.hex()
 
     async def settle(self, name: str, answers: Answers) -> SettlementResult:
-        """Applies a worker's answers to a leased take; durable when it returns. Raises
-        InvalidInput, ChannelUnavailable.
-        """
+        """Applies a worker's answers, durably; raises InvalidInput, ChannelUnavailable."""
         return await self._leased.settle(name, answers)
 
     async def _lease(
@@ -403,13 +388,16 @@ class MessageSource:
             refresh=lambda: self.taker.taken(name),
             listening=listening,
         )
+        first = None
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
-            parsed, first = await self._followed(place, request, identity, scanner)
-            reach = place.reach
+            self.sessions.check(place.session)
+            parsed = self._parsed(name, request, identity, scanner, place)
+            first, reach = await self._followed(parsed, place), place.reach
         else:
-            parsed, first = self._follower(name, request, identity, scanner), None
-            reach = max(after, 0 if request.from_start else channel.last_position())
+            session = self.sessions.of_stream()
+            parsed = self._parsed(name, request, identity, scanner, session=session)
+            reach = max(after, parsed.start)
         return ChannelFollower(
             channel,
             scanner,
@@ -423,34 +411,14 @@ class MessageSource:
             has_own_session=parsed.session != SHARED_SESSION,
         )
 
-    def _follower(
-        self, name: str, request: Request, identity: str, scanner: Scanner
-    ) -> SessionRequest:
-        session = self.sessions.of_stream()
-        lease = self.sessions.grant(session, request.lease_minutes)
-        query, limits = self._query(request.kind, request.query), request_limits(request)
-        return SessionRequest(
-            name, identity, session, query, limits, request, scanner, lease, request.handback
-        )
-
-    async def _followed(
-        self, place: TokenPlace, request: Request, identity: str, scanner: Scanner
-    ) -> tuple[SessionRequest, FollowedSet | None]:
-        """How to go on after a token, and the token's own set unless it was seen."""
-        self.sessions.check(place.session)
-        lease = self.sessions.grant(place.session, request.lease_minutes)
-        limits = request_limits(request, BatchLimits(place.messages, place.time_range_ms))
-        query = self._query(place.kind, place.query)
-        parsed = SessionRequest(
-            *(place.channel, identity, place.session, query, limits, request, scanner, lease),
-            handback=place.handback,
-        )
-        if request.seen or place.count == 0:
-            return parsed, None
+    async def _followed(self, parsed: SessionRequest, place: TokenPlace) -> FollowedSet | None:
+        """The token's own set, unless it was seen."""
+        if parsed.request.seen or place.count == 0:
+            return None
         events = await self._events_of(parsed, place)
         chosen = MessageSet(events or (), place.after, place.through, place.reach, at_end=True)
-        gaps = scanner.gaps(query, place.after, place.reach)
-        return parsed, FollowedSet(chosen, gone=events is None, gaps=gaps)
+        gaps = parsed.scanner.gaps(parsed.query, place.after, place.reach)
+        return FollowedSet(chosen, gone=events is None, gaps=gaps)
 
     async def _give_out(
         self, parsed: SessionRequest, chosen: MessageSet, listening: LiveStream
@@ -492,15 +460,7 @@ class MessageSource:
 
     # --- a query ----------------------------------------------------------------------------------
 
-    async def _begin(self, name: str, request: Request, identity: str, scanner: Scanner) -> Batch:
-        query = self._query(request.kind, request.query)
-        session = self.sessions.new()
-        lease = self.sessions.grant(session, request.lease_minutes)
-        limits = request_limits(request)
-        start = 0 if request.from_start else self._channels.channel(name).last_position()
-        parsed = SessionRequest(
-            name, identity, session, query, limits, request, scanner, lease, request.handback, start
-        )
+    async def _begin(self, parsed: SessionRequest) -> Batch:
         chosen, token = await self._first_set(parsed)
         looked = (parsed.start, chosen.reach)
         return await self._answer(parsed, chosen.events, token, looked, wait_ms=0)
@@ -525,9 +485,7 @@ class MessageSource:
             after = chosen.reach
 
     async def _choose_and_take(self, parsed: SessionRequest, after: int) -> tuple[MessageSet, str]:
-        """Chooses and takes a set; repeats when another taker, of this node or
-        another, was faster.
-        """
+        """Chooses and takes a set; again when another taker was faster."""
         while True:
             await self.taker.taken_latest(parsed.name)
             chosen = await parsed.scanner.choose(parsed.query, parsed.limits, after)
@@ -548,20 +506,7 @@ class MessageSource:
         self.sessions.check(place.session)
         if request.lease_minutes == 0:
             return self._end(place, request.token)
-        lease = self.sessions.grant(place.session, request.lease_minutes)
-        limits = request_limits(request, BatchLimits(place.messages, place.time_range_ms))
-        query = self._query(place.kind, place.query)
-        parsed = SessionRequest(
-            place.channel,
-            identity,
-            place.session,
-            query,
-            limits,
-            request,
-            scanner,
-            lease,
-            place.handback,
-        )
+        parsed = self._parsed(place.channel, request, identity, scanner, place)
         events = await self._events_of(parsed, place)
         if events is None:
             looked = (place.after, place.after)
@@ -591,7 +536,7 @@ class MessageSource:
         while True:
             await self.taker.taken_latest(parsed.name)
             events = await self._recall(parsed, place)
-            if events is None or await self.taker.has_taken(parsed.name, token):
+            if events is None or await self.taker.positions_of(parsed.name, token) is not None:
                 return events
             leaving = self._leaving(parsed, events)
             if await self.taker.take(parsed.name, leaving, token, parsed.lease_minutes):
@@ -677,6 +622,36 @@ class MessageSource:
     def _delivery(self, name: str, request: Request, identity: str) -> ReaderDelivery:
         return ReaderDelivery(
             lambda: deliver_to(self._channels, name, identity), takes=request.take
+        )
+
+    def _parsed(
+        self,
+        name: str,
+        request: Request,
+        identity: str,
+        scanner: Scanner,
+        place: TokenPlace | None = None,
+        *,
+        session: bytes = b"",
+        limits: BatchLimits | None = None,
+    ) -> SessionRequest:
+        """A request of its token's session, else of a session that begins now."""
+        before = None
+        if place is None:
+            query, session = (
+                self._query(request.kind, request.query),
+                session or self.sessions.new(),
+            )
+            start = 0 if request.from_start else self._channels.channel(name).last_position()
+            handback = request.handback
+        else:
+            query, session = self._query(place.kind, place.query), place.session
+            start, handback = place.reach if request.seen else place.after, place.handback
+            before = BatchLimits(place.messages, place.time_range_ms)
+        limits = limits or request_limits(request, before)
+        lease = self.sessions.grant(session, request.lease_minutes)
+        return SessionRequest(
+            name, identity, session, query, limits, request, scanner, lease, handback, start
         )
 
     def _query(self, kind: str, given: Any) -> Query:

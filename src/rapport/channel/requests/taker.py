@@ -69,8 +69,6 @@ _LEASE_BYTES = 8
 
 
 class SourceChannels(DeliveringChannels, Protocol):
-    """The open channels as the source side uses them."""
-
     clock: Clock
     log: LogStore
     records: RecordStore
@@ -129,13 +127,8 @@ class Taker:
         return taken
 
     async def positions_of(self, channel: str, token: str) -> tuple[int, ...] | None:
-        """The positions that a token took; None when no take of it is remembered."""
         take = (await self.taken(channel)).take_of(token_digest(token))
         return None if take is None else tuple(take.positions())
-
-    async def has_taken(self, channel: str, token: str) -> bool:
-        """Whether a token took its messages before."""
-        return (await self.taken(channel)).take_of(token_digest(token)) is not None
 
     async def take(
         self, channel: str, events: Sequence[StoredEvent], token: str, minutes: int
@@ -181,11 +174,9 @@ class Taker:
         return self._returned.setdefault(channel, asyncio.Event())
 
     def now_ms(self) -> int:
-        """The time that leases count in."""
         return self._time.now_ms()
 
     def is_shared(self, channel: str) -> bool:
-        """Whether other nodes take from the channel as well."""
         return channel in self._shared
 
     async def _make_durable(
@@ -242,9 +233,7 @@ class Taker:
             await self._channels.off_loop(shared.trim)
 
     async def _bring_along(self, channel: str) -> None:
-        """For a channel that was moved here: publishes the takes of its former node to the others
-        once.
-        """
+        """Publishes the takes of a moved channel's former node to the others, once."""
         own, shared = self._taken[channel], self._shared[channel]
         if own.is_untouched():
             return
@@ -283,8 +272,6 @@ async def _outlast(work: asyncio.Future[bool]) -> bool:
 
 
 class LeasedMessages(msgspec.Struct, frozen=True):
-    """Messages leased to a worker, and their leases by position."""
-
     events: tuple[StoredEvent, ...]
     leases: dict[int, MessageLease]
     gaps: tuple[Gap, ...] = ()
@@ -372,7 +359,6 @@ class LeasedTakes:
     # --- looking for work -------------------------------------------------------------------------
 
     async def _lease_next(self, lease_request: _LeaseRequest) -> tuple[LeasedMessages, MessageSet]:
-        """Leases available messages; also returns how far the scan reached."""
         while True:
             taken = await self._taker.taken_latest(lease_request.name)
             now_ms = self._taker.now_ms()
@@ -438,7 +424,6 @@ class LeasedTakes:
         left_ms: int,
         returned: asyncio.Event,
     ) -> None:
-        """Waits for a new or returned message, the end of a lease, or the time-out."""
         leases = (await self._taker.taken(lease_request.name)).leases
         due_ms = leases.next_due_ms()
         if due_ms is not None:

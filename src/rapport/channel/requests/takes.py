@@ -31,6 +31,7 @@ from rapport.store.base import (
     SharedLogStore,
     all_blocks,
     all_records,
+    decode_record,
     take_log,
 )
 
@@ -41,15 +42,12 @@ SUMMARY_EVERY = 1_000
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True):
-    """The runs of positions (first, last) that one token took, and until when this
-    is remembered.
-    """
+    """The runs (first, last) of positions that one token took, and until when it is known."""
 
     until_ms: int
     runs: tuple[tuple[int, int], ...]
 
     def positions(self) -> Iterator[int]:
-        """Every position, in order."""
         for first, last in self.runs:
             yield from range(first, last + 1)
 
@@ -89,7 +87,6 @@ class TakenMessages:
         """Messages that are taken for a time; they are not held."""
 
     def holds(self, position: int) -> bool:
-        """Whether the message at a position was taken."""
         row = self._rows.get(position // ROW_BITS)
         if position < self._first:
             return True
@@ -103,7 +100,6 @@ class TakenMessages:
         return self._end_of_run(position)
 
     def forget_before(self, position: int) -> None:
-        """Drops positions that the channel has trimmed."""
         self._first = max(self._first, position)
         self._floor = max(self._floor, position - 1)
         self.leases.drop_before(position)
@@ -115,7 +111,6 @@ class TakenMessages:
         return not self._rows and not self._is_summed_up and not len(self.leases)
 
     def take_of(self, token: str) -> Take | None:
-        """The take of a token (its digest); None when none is remembered."""
         return self._takes.get(token)
 
     def changes(
@@ -124,9 +119,7 @@ class TakenMessages:
         """The changes for a token's take; nothing is taken before `confirm`."""
         note = Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
         changes: list[Change] = [note]
-        for number, row in self._rows_with(positions).items():
-            raw = row.to_bytes(ROW_BITS // 8, "little")
-            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        changes += self._row_puts(self._rows_with(positions))
         self.expire(now_ms)
         changes += [Delete(TAKES, take_key(self._channel, old)) for old in self._expired]
         return changes
@@ -134,16 +127,12 @@ class TakenMessages:
     def lease_changes(
         self, leases: Mapping[int, MessageLease], done: Sequence[int]
     ) -> list[Change]:
-        """The changes for leased, returned and consumed messages; nothing changes before
-        `confirm_leases`.
-        """
+        """The changes for leased, returned and consumed messages, to be confirmed later."""
         changes: list[Change] = [
             Put(LEASES, lease_key(self._channel, position), msgspec.msgpack.encode(lease))
             for position, lease in leases.items()
         ]
-        for number, row in self._rows_with(done).items():
-            raw = row.to_bytes(ROW_BITS // 8, "little")
-            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        changes += self._row_puts(self._rows_with(done))
         return changes + [Delete(LEASES, lease_key(self._channel, one)) for one in done]
 
     def confirm_leases(self, leases: Mapping[int, MessageLease], done: Sequence[int]) -> None:
@@ -162,10 +151,7 @@ class TakenMessages:
             through = min(floor - number * ROW_BITS, ROW_BITS - 1)
             rows[number] = rows.get(number, 0) | (1 << through + 1) - 1
         return [
-            *(
-                Put(TAKEN, row_key(self._channel, number), row.to_bytes(ROW_BITS // 8, "little"))
-                for number, row in rows.items()
-            ),
+            *self._row_puts(rows),
             *(
                 Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
                 for token, take in takes.items()
@@ -180,9 +166,7 @@ class TakenMessages:
         self._expired.clear()
 
     def contents(self) -> tuple[int, dict[int, int], dict[str, Take]]:
-        """The whole state: everything up to a position is taken, rows of bits
-        behind it, the notes.
-        """
+        """Everything up to a position is taken, rows of bits behind it, the notes."""
         floor = self.skip(0)
         rows = {n: row for n, row in self._rows.items() if (n + 1) * ROW_BITS > floor + 1}
         return floor, rows, dict(self._takes)
@@ -196,7 +180,6 @@ class TakenMessages:
         return all(one in self.leases or self.holds(one) for one in other.leases.all())
 
     def add_all_through(self, position: int) -> None:
-        """Marks everything up to a position as taken."""
         self._is_summed_up = True
         self.forget_before(position + 1)
 
@@ -205,11 +188,9 @@ class TakenMessages:
         self._rows[number] = self._rows.get(number, 0) | row
 
     def restore_row(self, number: int, row: bytes) -> None:
-        """Restores a row from the records."""
         self._rows[number] = int.from_bytes(row, "little")
 
     def restore_take(self, token: str, take: Take) -> None:
-        """Restores a note from the records."""
         if token in self._takes:
             return
         self._takes[token] = take
@@ -231,8 +212,13 @@ class TakenMessages:
             del self._takes[token]
             self._expired.append(token)
 
+    def _row_puts(self, rows: Mapping[int, int]) -> list[Change]:
+        return [
+            Put(TAKEN, row_key(self._channel, number), row.to_bytes(ROW_BITS // 8, "little"))
+            for number, row in rows.items()
+        ]
+
     def _rows_with(self, positions: Sequence[int]) -> dict[int, int]:
-        """The rows that positions fall into, with these marked."""
         rows: dict[int, int] = {}
         for position in positions:
             number = position // ROW_BITS
@@ -247,19 +233,15 @@ def row_key(channel: str, number: int) -> str:
 
 
 def take_key(channel: str, token: str) -> str:
-    """Key of a note."""
     return f"{channel}/{token}"
 
 
 def lease_key(channel: str, position: int) -> str:
-    """Key of the lease of a message."""
     return f"{channel}/{position:020d}"
 
 
 def load_taken(records: RecordStore, channel: str) -> TakenMessages:
-    """The taken messages in the records: one row of 512 bytes per 4,096 positions in use. Raises
-    Corrupt.
-    """
+    """The taken messages in the records: 512 bytes per 4,096 positions. Raises Corrupt."""
     taken = TakenMessages(channel)
     try:
         for key, row in all_records(records, TAKEN, prefix=f"{channel}/"):
@@ -278,9 +260,7 @@ def load_taken(records: RecordStore, channel: str) -> TakenMessages:
 
 
 def rows_before(records: RecordStore, channel: str, position: int, limit: int) -> list[Change]:
-    """Deletions of rows that lie wholly before a position, and of leases; at most
-    so many of each.
-    """
+    """Deletions of rows and leases that lie wholly before a position, `limit` of each."""
     rows = records.find(TAKEN, prefix=f"{channel}/", limit=limit)
     leases = records.find(LEASES, prefix=f"{channel}/", limit=limit)
     gone = [(TAKEN, key) for key, _row in rows if key < row_key(channel, position // ROW_BITS)]
@@ -289,8 +269,6 @@ def rows_before(records: RecordStore, channel: str, position: int, limit: int) -
 
 
 class TookRecord(msgspec.Struct, frozen=True, array_like=True, tag="took"):
-    """One token took messages."""
-
     token: str
     take: Take
 
@@ -312,7 +290,6 @@ class LeaseRecord(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
 
 
 AnyRecord = TookRecord | SummaryRecord | LeaseRecord
-_READ = msgspec.msgpack.Decoder(AnyRecord)
 
 
 class SharedTakes:
@@ -328,7 +305,6 @@ class SharedTakes:
 
     @property
     def is_long(self) -> bool:
-        """Whether a summary is due."""
         return self.known - self._summed_up >= SUMMARY_EVERY
 
     def read(self) -> list[Block]:
@@ -340,7 +316,13 @@ class SharedTakes:
         for block in blocks:
             if block.first <= self.known:
                 continue
-            record = self._decoded(block)
+            what = f"what was taken from channel {self._channel!r}"
+            record: AnyRecord = decode_record(
+                block.body,
+                AnyRecord,  # type: ignore[arg-type]
+                what,
+                code="channel.bad_takes",
+            )
             if isinstance(record, TookRecord):
                 taken.confirm(tuple(record.take.positions()), record.token, record.take)
             elif isinstance(record, LeaseRecord):
@@ -351,25 +333,13 @@ class SharedTakes:
             self.known = block.last
 
     def append(self, record: AnyRecord, received: int) -> list[Block]:
-        """Appends a record durably and returns its blocks; raises Overtaken when another node was
-        faster.
-        """
+        """Appends a record durably; raises AppendConflict when another node was faster."""
         body = msgspec.msgpack.encode(record)
         return self.log.append_after(self.name, self.known, [(1, body)], received)
 
     def trim(self) -> None:
         """Trims the side log before the last known summary."""
         self.log.trim(self.name, self._summed_up)
-
-    def _decoded(self, block: Block) -> AnyRecord:
-        try:
-            record: AnyRecord = _READ.decode(block.body)
-        except msgspec.DecodeError as error:
-            raise Corrupt(
-                f"what was taken from channel {self._channel!r} cannot be read: {error}",
-                code="channel.bad_takes",
-            ) from None
-        return record
 
 
 def summary_of(taken: TakenMessages, now_ms: int) -> SummaryRecord:

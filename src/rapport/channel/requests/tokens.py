@@ -69,8 +69,6 @@ def token_digest(token: str) -> str:
 
 
 class TokenSigner:
-    """Writes and reads the tokens of one node."""
-
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
@@ -141,7 +139,6 @@ def _damaged(why: str) -> InvalidInput:
 
 
 def granted_minutes(suggested: int) -> int:
-    """The granted lease for a suggested one."""
     return min(suggested, LONGEST_LEASE_MINUTES)
 
 

@@ -1,29 +1,25 @@
 """Retention decisions: which pieces of a log may be trimmed, without disk or clock. [CH-14]
 
 Whole pieces are trimmed, oldest first. Events that a named reader has not committed stay, unless
-the rules are hard; expired events are delivered to nobody and do not wait. Pieces are the log's own
-where it has them, else ranges of blocks.
+the rules are hard; expired events are delivered to nobody and do not wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, cast
 
 import msgspec
 
 from rapport.channel.config import ChannelRules
 from rapport.channel.validation import KEEP_AS_LONG_AS_POSSIBLE
-from rapport.core.errors import Unsupported
-from rapport.store.base import LogPiece, LogStore, PiecedLogStore
+from rapport.store.base import LogPiece, LogStore
 
 FINENESS = 8
 """A piece is closed when it spans an eighth of the limit: events stay at most an eighth longer than
 configured, also in a quiet channel.
 """
 _FOREVER = 2**62
-_PIECE_RECORDS = 10_000
 _CUT_RECORDS = 500
 
 
@@ -37,7 +33,6 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_limit(self) -> bool:
-        """Whether anything is ever trimmed."""
         return bool(self.for_ms or self.size or self.ttl_ms > 0)
 
     @property
@@ -47,7 +42,6 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_of(rules: ChannelRules) -> RetentionLimits:
-    """The limits that a channel's rules set."""
     return RetentionLimits(
         for_ms=rules.keep_for_ms or 0,
         size=rules.keep_bytes or 0,
@@ -57,8 +51,6 @@ def keep_of(rules: ChannelRules) -> RetentionLimits:
 
 
 class TrimDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision about a log."""
-
     trim_before: int = 0
     """Everything before this position may go; 0 = nothing may."""
     close: bool = False
@@ -130,24 +122,15 @@ def _should_close(growing: LogPiece, now_ms: int, keep: RetentionLimits) -> bool
 
 
 def _holders(readers: Mapping[str, int]) -> tuple[str, ...]:
-    """The readers that are furthest behind."""
     furthest = min(readers.values())
     return tuple(sorted(name for name, position in readers.items() if position == furthest))
-
-
-def pieces_of(log: LogStore) -> PiecedLogStore:
-    """The log with access to its pieces."""
-    known = cast(Any, log)
-    if all(hasattr(known, name) for name in ("pieces", "kept_bytes", "close_piece", "closed_end")):
-        return cast(PiecedLogStore, known)
-    return cast(PiecedLogStore, _BlockPieces(log))
 
 
 def split_at(log: LogStore, name: str, pieces: list[LogPiece], cutoff_ms: int) -> list[LogPiece]:
     """The pieces, with the partly expired one split, when the log can trim at any block: so a large
     piece does not keep its old beginning. Reads that beginning.
     """
-    if not pieces_of(log).trims_blocks(name):
+    if not log.trims_blocks(name):
         return pieces
     for number, piece in enumerate(pieces):
         if piece.oldest < cutoff_ms <= piece.newest:
@@ -171,37 +154,3 @@ def _cut(log: LogStore, name: str, piece: LogPiece, cutoff_ms: int) -> list[LogP
             position, newest = block.last, max(newest, block.received)
             size += len(block.body)
     return [piece]
-
-
-class _BlockPieces:
-    """A log that trims at any record: pieces are the blocks of one read."""
-
-    def __init__(self, log: LogStore) -> None:
-        self._log = log
-
-    def trims_blocks(self, log: str) -> bool:
-        return True
-
-    def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore; reads the records, so few pieces at a time."""
-        found: list[LogPiece] = []
-        position = self._log.first_position(log) - 1
-        while len(found) < limit:
-            blocks = self._log.read_after(log, position, max_records=_PIECE_RECORDS)
-            if not blocks:
-                break
-            times = [block.received for block in blocks]
-            size = sum(len(block.body) for block in blocks)
-            position = blocks[-1].last
-            found.append(LogPiece(blocks[0].first, position, size, min(times), max(times)))
-        return found
-
-    def kept_bytes(self, log: str) -> int:
-        """Refused: it would mean to read everything."""
-        raise Unsupported("keep_bytes", type(self._log).__name__, hint="use keep_for")
-
-    def close_piece(self, log: str) -> None:
-        """Nothing to do: any record may go."""
-
-    def closed_end(self, log: str) -> int:
-        return self._log.last_position(log)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from rapport.channel.export.export_schedule import READER as EXPORT
+from rapport.channel.export_schedule import READER as EXPORT
 from rapport.channel.log.logged_channel import LoggedChannel, reader_positions
 from rapport.channel.log.writer import between_appends
 from rapport.channel.requests.taker import Taker
@@ -22,7 +22,6 @@ from rapport.channel.retention.limits import (
     TrimDecision,
     decide_trim,
     keep_of,
-    pieces_of,
     split_at,
 )
 from rapport.core.errors import ChannelUnavailable, Corrupt
@@ -41,8 +40,6 @@ T = TypeVar("T")
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel after a sweep."""
-
     channel: str
     first: int
     """Oldest position still kept."""
@@ -132,20 +129,19 @@ class Sweeper:
             readers.setdefault(EXPORT, 0)  # the export is waited for before it has a cursor, too
 
         def look() -> tuple[TrimDecision, int, bool]:
-            pieced = pieces_of(log)
-            pieces, kept_bytes = pieced.pieces(name, PIECES_AT_ONCE), pieced.kept_bytes(name)
+            pieces, kept_bytes = log.pieces(name, PIECES_AT_ONCE), log.kept_bytes(name)
             last = log.last_position(name)
             now_ms = self._believed_now(name, last)
             if keep.shortest_ms:
                 pieces = split_at(log, name, pieces, now_ms - keep.shortest_ms)
-            is_open = pieced.trims_blocks(name) or pieced.closed_end(name) < last
+            is_open = log.trims_blocks(name) or log.closed_end(name) < last
             growing = pieces[-1] if pieces and is_open and pieces[-1].last == last else None
             verdict = decide_trim(pieces, kept_bytes, now_ms, keep, readers, growing=growing)
             # Where any block may go, only the last one needs to be closed, to go itself.
-            closes = verdict.close and (verdict.trim_before > last or not pieced.trims_blocks(name))
+            closes = verdict.close and (verdict.trim_before > last or not log.trims_blocks(name))
             if closes:
-                pieced.close_piece(name)
-            return verdict, kept_bytes, closes and pieced.closed_end(name) == last
+                log.close_piece(name)
+            return verdict, kept_bytes, closes and log.closed_end(name) == last
 
         return await self._in_writer(name, look)
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
+from xml.sax.saxutils import escape
 
 import msgspec
 
@@ -34,18 +35,9 @@ BARE = "xmlmessage"
 
 
 _UNCARRIED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_IN_TEXT = re.compile("[&<>\r]")
-_IN_ATTRIBUTE = re.compile('[&<>"\t\n\r]')
 _ENVELOPE = frozenset((SOAP_11, SOAP_12, XMESSAGES))
-_ESCAPES = {
-    "&": "&amp;",
-    "<": "&lt;",
-    ">": "&gt;",
-    '"': "&quot;",
-    "\t": "&#9;",
-    "\n": "&#10;",
-    "\r": "&#13;",
-}
+_RETURN = {"\r": "&#13;"}
+_SIGNS = {'"': "&quot;", "\t": "&#9;", "\n": "&#10;", **_RETURN}
 MEDIA_TYPES = {SOAP_11: "text/xml; charset=utf-8", SOAP_12: "application/soap+xml; charset=utf-8"}
 _FOR_US_11 = ("", "http://schemas.xmlsoap.org/soap/actor/next")
 _FOR_US_12 = (
@@ -71,7 +63,7 @@ def escaped(text: str) -> str:
     >>> escaped("a < b")
     'a &lt; b'
     """
-    return _IN_TEXT.sub(_escape, text)
+    return escape(text, _RETURN)
 
 
 def quoted(text: str) -> str:
@@ -80,7 +72,7 @@ def quoted(text: str) -> str:
     >>> quoted('say "a"')
     '"say &quot;a&quot;"'
     """
-    return f'"{_IN_ATTRIBUTE.sub(_escape, text)}"'
+    return f'"{escape(text, _SIGNS)}"'
 
 
 def write_node(node: XmlNode) -> str:
@@ -144,13 +136,7 @@ def _attribute(name: str, value: str, scope: Mapping[str, str]) -> str:
     return f" {name}={quoted(value)}"
 
 
-def _escape(found: re.Match[str]) -> str:
-    return _ESCAPES[found[0]]
-
-
 class SoapCall(msgspec.Struct, frozen=True):
-    """A called operation with its one argument."""
-
     version: str
     """Namespace of the envelope: SOAP_11 or SOAP_12."""
     operation: str
@@ -246,9 +232,7 @@ def _call(element: XmlNode, version: str) -> SoapCall:
 
 
 def write_envelope(version: str, content: str, *, header: str = "") -> bytes:
-    """An envelope around elements; `x` is the prefix of our schema in them. Header blocks are
-    optional for the receiver.
-    """
+    """An envelope around elements, with optional header blocks; our prefix is `x`."""
     before = f"<env:Header>{header}</env:Header>" if header else ""
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
@@ -360,7 +344,6 @@ def flag_of(node: XmlNode | None) -> bool:
 
 
 def from_base64(text: str, name: str) -> str:
-    """The text of base64 UTF-8 bytes."""
     try:
         raw = base64.b64decode("".join(text.split()).encode("ascii"), validate=True)
         return raw.decode()
@@ -369,7 +352,6 @@ def from_base64(text: str, name: str) -> str:
 
 
 def to_base64(text: str) -> str:
-    """Base64 of the UTF-8 bytes of a text."""
     return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
@@ -389,7 +371,6 @@ def write_header(name: str, value: str) -> str:
 
 
 def read_header(node: XmlNode) -> tuple[str, str]:
-    """Name and value of a header."""
     value, name = text_of(node), node.attributes.get("name")
     if name is None:
         raise bad_field("a header has no name", '<header name="room">5</header>')
@@ -399,5 +380,4 @@ def read_header(node: XmlNode) -> tuple[str, str]:
 
 
 def bad_field(message: str, hint: str = "") -> InvalidInput:
-    """The error for a field that cannot be read."""
     return InvalidInput(message, code="soap.bad_field", hint=hint)

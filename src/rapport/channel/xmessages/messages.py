@@ -69,8 +69,6 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{24,}\Z")
 
 
 class EventDefaults(msgspec.Struct, frozen=True):
-    """Default fields of an event."""
-
     source: str
     id: str
     time: int
@@ -241,9 +239,7 @@ def _text_in(data: bytes) -> str | None:
 
 
 def _bare_text(event: Event) -> str | None:
-    """The element of a bare message; None when its text no longer fits into a batch (another writer
-    set the header).
-    """
+    """The element of a bare message; None when its text no longer fits into a batch."""
     text = _text_in(event.data)
     if text is None or text.startswith("<?") or not is_carried(text):
         return None

@@ -12,7 +12,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.channel.event_search import TimeRange, find_newest
+from rapport.channel.event_lookup import TimeRange, find_newest
 from rapport.channel.query.query_kinds import make_query
 from rapport.core.codec import stored_cloudevent
 from rapport.core.errors import InvalidInput, UnknownName

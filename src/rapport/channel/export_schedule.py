@@ -1,6 +1,4 @@
-"""When events of a channel are exported to the lake: closed pieces at once, the rest within an
-hour. Pure. [CH-16]
-"""
+"""When events go to the lake: closed pieces at once, the rest within an hour. Pure. [CH-16]"""
 
 from __future__ import annotations
 
@@ -20,21 +18,17 @@ ENOUGH_ROWS = 50_000
 
 
 class ExportBacklog(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel as the exporter finds it."""
-
     exported: int
     last: int
     closed: int
     """Last position of the closed pieces."""
     is_fluid: bool
-    """Whether any block can go; see PiecedLogStore.trims_blocks."""
+    """Whether any block can go; see LogStore.trims_blocks."""
     oldest_ms: int
     """When the first event after `exported` was received."""
 
 
 class ExportDecision(msgspec.Struct, frozen=True):
-    """The next export."""
-
     until: int
     """Last position to export; not after `exported` when there is nothing to do."""
     close: bool = False
@@ -64,5 +58,4 @@ def decide_export(waiting: ExportBacklog, now_ms: int) -> ExportDecision:
 
 
 def position_change(channel: str, position: int) -> Put:
-    """The change that records the exported position of a channel."""
     return cursor_change(channel, READER, Cursor(position, LAKE_MARK))

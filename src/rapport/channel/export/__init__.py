@@ -1,1 +1,0 @@
-"""From the log to the lake. [CH-16]"""
