@@ -93,7 +93,6 @@ def share(part: int, whole: int) -> str:
 def spread_cells(
     spread: Spread | None, shown: Callable[[int], str] = shown_duration
 ) -> tuple[str, ...]:
-    """The cells of a spread."""
     if spread is None:
         return ("0", "", "", "", "")
     return (f"{spread.timed:,}", *map(shown, msgspec.structs.astuple(spread)[1:]))
