@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.testing.suites.channel import ChannelSuite
+from support.suites.channel import ChannelSuite
 
 
 class TestChannel(ChannelSuite):

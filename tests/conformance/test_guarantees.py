@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.testing.suites.guarantees import GuaranteeSuite
+from support.suites.guarantees import GuaranteeSuite
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.testing.suites.requests import RequestSuite
+from support.suites.requests import RequestSuite
 
 
 class TestRequests(RequestSuite):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.requests.request import Request
-from rapport.testing.suites.channel import numbered, play
+from support.suites.channel import numbered, play
 
 DAY = 86_400_000
 

@@ -12,8 +12,8 @@ from rapport.store.postgres_log import PostgresLogStore
 from rapport.store.postgres_records import PostgresRecordStore
 from rapport.store.segment_store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
-from rapport.testing.suites.store import LogStoreSuite, RecordStoreSuite
 from support.faults.disk import ForgetfulDisk
+from support.suites.store import LogStoreSuite, RecordStoreSuite
 
 SMALL_SEGMENT = 4096
 

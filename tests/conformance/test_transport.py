@@ -8,12 +8,12 @@ import socket
 import pytest
 
 from rapport.kernel.clock import Chance
-from rapport.testing.suites.transport import EndpointSuite
 from rapport.transport.udp import MulticastGroup, UdpEndpoint
 from rapport_lab.memory_transport import MemoryMedium
 from rapport_lab.scheduler import Scheduler
 from rapport_lab.simulated_transport import SimulatedLink, SimulatedMedium
 from support.servers.ports import free_port
+from support.suites.transport import EndpointSuite
 
 
 class Opening:

@@ -133,8 +133,8 @@ def test_a_network_left_alone_has_nothing_under_way_and_forgets_what_is_over() -
             await asyncio.sleep(3)
             for one in brokers:
                 status = one.machine.status()
-                under_way = (status.searches, status.hops_waiting, status.looking, status.watchers)
-                assert under_way == (0, 0, 0, 0), status
-                assert (status.own_records, status.replicas) == (0, 0), status
+                under_way = (len(one.machine._hop_sender), len(one.machine._probes))
+                assert (status.searches, status.watches, *under_way) == (0, 0, 0, 0), status
+                assert (status.records, status.replicas) == (0, 0), status
 
     asyncio.run(scenario())

@@ -24,7 +24,6 @@ from rapport.pipeline.history.runner import (
     evaluate_history,
     explain_history,
     find_in_history,
-    run_history,
 )
 from rapport.pipeline.history.scan import SparkEngine
 from rapport.pipeline.history.tables import tables_for_workers
@@ -72,14 +71,16 @@ def test_all_small_policies_give_their_expected_bytes(
 ) -> None:
     site = load_site(CHECKS / "small-policies")
     recording = recorded_as_parquet(site, "events_shuffled.csv", tmp_path, 23)
-    found = run_history(
-        spark,
-        plans_of(site),
-        site.tables,
-        recorded_files(site.ontology, [(recording.source, recording.path)]),
-        lateness_ms=2_000,
-        partitions=partitions,
-        sources=site.ontology.sources,
+    found = SparkReplay.of(
+        find_in_history(
+            spark,
+            plans_of(site),
+            site.tables,
+            recorded_files(site.ontology, [(recording.source, recording.path)]),
+            lateness_ms=2_000,
+            partitions=partitions,
+            sources=site.ontology.sources,
+        )
     )
     assert (found.events, found.late, found.problems) == (200, [], [])
     for name in site.policies:
@@ -155,7 +156,7 @@ def test_what_workers_cannot_read_is_named_with_its_code(
     history = recorded_files(site.ontology, [(recording.source, recording.path)])
     recording.path.unlink()
     with pytest.raises(SiteError) as caught:
-        run_history(spark, plans_of(site), site.tables, history, lateness_ms=0)
+        SparkReplay.of(find_in_history(spark, plans_of(site), site.tables, history, lateness_ms=0))
     assert caught.value.problems[0].code == "events.unreadable"
     with pytest.raises(InvalidInput) as wrong:
         find_in_history(spark, plans_of(site), site.tables, history, lateness_ms=0, partitions=0)
@@ -186,7 +187,7 @@ def test_a_function_that_only_the_driver_has_is_refused_with_what_to_do(
     terms = tuple(msgspec.structs.replace(term, function=own_relation) for term in plan.terms)
     plan = msgspec.structs.replace(plan, terms=terms)
     with pytest.raises(SiteError) as caught:
-        run_history(spark, [plan], site.tables, history, lateness_ms=0)
+        SparkReplay.of(find_in_history(spark, [plan], site.tables, history, lateness_ms=0))
     (problem,) = caught.value.problems
     assert problem.code == "history.not_on_workers"
     assert "only_at_the_driver" in problem.message
@@ -238,7 +239,10 @@ def test_executors_write_the_detections_and_the_driver_is_told_their_number(
         output=str(tmp_path / "output"),
     )
     expected = (site.directory / "expected.jsonl").read_bytes()
-    rows = [len(pq.read_table(file)) for file in found.output.files()]
+    rows = [
+        len(pq.read_table(file))
+        for file in sorted(Path(found.output.directory).glob("kind=detection/*.parquet"))
+    ]
     assert sum(rows) == sum(found.counts.values()) == len(expected.splitlines())
     assert detection_lines(found.in_order()) == expected
     assert spark.read.parquet(found.output.directory).where("kind = 'detection'").count() == sum(
@@ -263,13 +267,15 @@ def test_times_may_be_integers_or_timestamps_and_ids_numbers(
     pq.write_table(table, recording.path, row_group_size=23)
     history = recorded_files(site.ontology, [(source, recording.path)])
     window = (history.series[0].files[0].groups[0].first or 0, 2**60)
-    found = run_history(
-        spark,
-        plans_of(site),
-        site.tables,
-        ReadingsFiles(history.series, (window[0] - 10_000, window[1])),
-        lateness_ms=2_000,
-        sources=site.ontology.sources,
+    found = SparkReplay.of(
+        find_in_history(
+            spark,
+            plans_of(site),
+            site.tables,
+            ReadingsFiles(history.series, (window[0] - 10_000, window[1])),
+            lateness_ms=2_000,
+            sources=site.ontology.sources,
+        )
     )
     for name in site.policies:
         expected = (site.directory / f"{name}.expected.jsonl").read_bytes()

@@ -28,7 +28,6 @@ from rapport.context.broker.broker_state import (
 from rapport.context.broker_status import (
     BrokerStatus,
     BrokerSummary,
-    NeighbourStatus,
     ResponseTimes,
     short_status,
 )
@@ -435,20 +434,10 @@ class ContextBroker:
     def status(self) -> BrokerStatus:
         """The status of the broker, for people and metrics."""
         found, keeping = self.machine.status(), self._shell.keeping
-        return BrokerStatus(
-            address=format_address(self.address),
-            neighbours=tuple(
-                NeighbourStatus(address=format_address(one.address), round_trip_ms=one.mean_ms)
-                for one in found.neighbours
-            ),
-            records=found.own_records,
-            replicas=found.replicas,
-            replica_bytes=found.replica_bytes,
-            searches=found.searches,
-            watches=found.watchers,
+        return msgspec.structs.replace(
+            found,
             queued=keeping.queued if keeping is not None else 0,
-            load=round(found.load, 3),
-            counters={**found.counts, **self._transport_counters()},
+            counters={**found.counters, **self._transport_counters()},
         )
 
     def take_summary(self) -> BrokerSummary | None:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients, Recipients
-from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
+from rapport.ensemble.gossip.strategies import Strategy
 from rapport.ensemble.gossip.versions import DuplicateComponent
 from rapport.ensemble.grouping.group_client import (
     GroupClient,
     GroupsOf,
-    UngroupedOnly,
     is_of_groupers,
 )
 from rapport.ensemble.grouping.group_tables import GroupingSettings
@@ -67,8 +66,6 @@ class NodeMachine:
         )
         self._groups: dict[str, tuple[str, ...]] = {}
         self.grouping = grouping(self.groups_of) if grouping is not None else None
-        if self.grouping is not None and not settings.radio:
-            strategy = UngroupedOnly(strategy or Probabilistic(settings.probability, chance))
         recipients: Recipients = self.grouping or self._drawing
         has_boundary = any(plan.boundary is not None for plan in host.ensembles)
         self.gossip = GossipMachine(
@@ -77,6 +74,7 @@ class NodeMachine:
             chance,
             source=self,
             strategy=strategy,
+            only_ungrouped=self.grouping is not None and not settings.radio,
             boundary=host.may_pass_on if has_boundary else None,
             recipients=recipients,
             address=address,

@@ -7,92 +7,14 @@ against limits before the machines see it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
 from rapport.transport.base import Address
-
-
-class PublishedKnowledge(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="KN"):
-    """The knowledge of a component in one version; passed on as it is."""
-
-    component: str
-    version: int
-    created_ms: int
-    node: str
-    """The node that the component lives on."""
-    roles: tuple[str, ...]
-    body: Any
-    """The values: in msgpack on real media; in simulations whatever is cheapest, never changed."""
-    address: Address | None = None
-    """Of that node on IP; none on media without addresses."""
-    groups: tuple[str, ...] = ()
-    """What the component's ensembles partition it into (`Ensemble.group`); groupers go by it."""
-
-
-class Header(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A component, and when its knowledge was last received."""
-
-    component: str
-    global_ms: int
-    """The latest known reception by any node."""
-    address: Address | None = None
-    """Where to pull it straight from, on IP."""
-
-
-class Headers(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="HD"):
-    """What was received lately; never passed on."""
-
-    headers: tuple[Header, ...]
-    node: str = ""
-    """The sender; empty where no strategy needs to know its neighbours."""
-    head: str = ""
-    """Of the cluster that node is in (`gossip/clusters.py`)."""
-
-
-class Pull(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PL"):
-    """Asks for newer versions than the asker has; never passed on."""
-
-    wanted: tuple[tuple[str, int], ...]
-    """Component and the version that the asker has, 0 for none."""
-    reply_to: Address | None = None
-    """Where to answer straight, on IP."""
-
-
-class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PT"):
-    """One part of a Published that is larger than the medium takes."""
-
-    component: str
-    version: int
-    index: int
-    count: int
-    checksum: int
-    data: bytes
-
-
-class PullParts(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PP"):
-    """Asks the neighbours for the parts of a version that did not arrive."""
-
-    component: str
-    version: int
-    missing: tuple[int, ...]
-    reply_to: Address | None = None
-
-
-Message = PublishedKnowledge | Headers | Pull | Part | PullParts
-
-
-class OutgoingMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a machine wants sent: to one address on IP, or to all in range of the radio."""
-
-    message: Message
-    to: Address | None = None
-
 
 VERSION = 1
 MAX_MESSAGE = 1024 * 1024
@@ -106,6 +28,92 @@ MAX_DEPTH = 32
 """Most lists and maps inside each other in knowledge."""
 MAX_TIME = 2**53
 """Of times and versions: what every language can count to."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+Words = Annotated[tuple[Text, ...], msgspec.Meta(max_length=MAX_WORDS)]
+Time = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME)]
+Version = Annotated[int, msgspec.Meta(ge=1, le=MAX_TIME)]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_PARTS)]
+HostAndPort = tuple[Name, Annotated[int, msgspec.Meta(ge=0, le=65_535)]]
+"""An `Address`, checked when it is decoded."""
+
+
+class PublishedKnowledge(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="KN"):
+    """The knowledge of a component in one version; passed on as it is."""
+
+    component: Name
+    version: Version
+    created_ms: Time
+    node: Name
+    """The node that the component lives on."""
+    roles: Words
+    body: Any
+    """The values: in msgpack on real media; in simulations whatever is cheapest, never changed."""
+    address: HostAndPort | None = None
+    """Of that node on IP; none on media without addresses."""
+    groups: Words = ()
+    """What the component's ensembles partition it into (`Ensemble.group`); groupers go by it."""
+
+
+class Header(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A component, and when its knowledge was last received."""
+
+    component: Name
+    global_ms: Time
+    """The latest known reception by any node."""
+    address: HostAndPort | None = None
+    """Where to pull it straight from, on IP."""
+
+
+class Headers(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="HD"):
+    """What was received lately; never passed on."""
+
+    headers: Annotated[tuple[Header, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+    node: Text = ""
+    """The sender; empty where no strategy needs to know its neighbours."""
+    head: Text = ""
+    """Of the cluster that node is in (`gossip/clusters.py`)."""
+
+
+class Pull(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PL"):
+    """Asks for newer versions than the asker has; never passed on."""
+
+    wanted: Annotated[tuple[tuple[Name, Time], ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+    """Component and the version that the asker has, 0 for none."""
+    reply_to: HostAndPort | None = None
+    """Where to answer straight, on IP."""
+
+
+class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PT"):
+    """One part of a Published that is larger than the medium takes."""
+
+    component: Name
+    version: Version
+    index: Index
+    count: Annotated[int, msgspec.Meta(le=MAX_PARTS)]
+    checksum: Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+    data: Annotated[bytes, msgspec.Meta(min_length=1)]
+
+
+class PullParts(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PP"):
+    """Asks the neighbours for the parts of a version that did not arrive."""
+
+    component: Name
+    version: Version
+    missing: Annotated[tuple[Index, ...], msgspec.Meta(max_length=MAX_ENTRIES)]
+    reply_to: HostAndPort | None = None
+
+
+Message = PublishedKnowledge | Headers | Pull | Part | PullParts
+
+
+class OutgoingMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a machine wants sent: to one address on IP, or to all in range of the radio."""
+
+    message: Message
+    to: Address | None = None
+
 
 _VERSION_BYTE = bytes([VERSION])
 _encoder = msgspec.msgpack.Encoder()
@@ -137,7 +145,10 @@ def decode(data: bytes) -> Message:
         message = _decoder.decode(memoryview(data)[1:])
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise bad_message(str(error)) from None
-    _CHECKS[type(message)](message)
+    if type(message) is PublishedKnowledge and type(message.body) is not bytes:
+        raise bad_message("its knowledge is not bytes")
+    if type(message) is Part and message.index >= message.count:
+        raise bad_message(f"part {message.index} of {message.count}")
     return message
 
 
@@ -156,9 +167,9 @@ def values_of(body: Any) -> dict[str, Any]:
     return values
 
 
-def bad_message(why: str, *, hint: str = "") -> InvalidInput:
+def bad_message(why: str) -> InvalidInput:
     """What is raised for a message that is none."""
-    return InvalidInput(f"not an ensemble message: {why}", code="ensemble.bad_message", hint=hint)
+    return InvalidInput(f"not an ensemble message: {why}", code="ensemble.bad_message")
 
 
 def _check_value(value: Any, depth: int) -> None:
@@ -184,91 +195,3 @@ def _check_inner(value: Any, depth: int) -> None:
         value = value.values()
     for inner in value:
         _check_value(inner, depth)
-
-
-def _check_name(text: str, what: str) -> None:
-    if not 0 < len(text) <= MAX_NAME:
-        raise bad_message(f"{what} has {len(text)} characters, 1 to {MAX_NAME} are allowed")
-
-
-def _check_words(words: tuple[str, ...], what: str) -> None:
-    if len(words) > MAX_WORDS:
-        raise bad_message(f"it has {len(words)} {what}, at most {MAX_WORDS} are allowed")
-    for word in words:
-        if len(word) > MAX_NAME:
-            raise bad_message(f"one of its {what} has more than {MAX_NAME} characters")
-
-
-def _check_times(*times: int) -> None:
-    for time in times:
-        if not 0 <= time <= MAX_TIME:
-            raise bad_message(f"{time} is neither a time nor a version")
-
-
-def _check_address(address: Address | None) -> None:
-    if address is not None and not (0 < len(address[0]) <= MAX_NAME and 0 <= address[1] <= 65_535):
-        raise bad_message("an address is not a host and a port")
-
-
-def _check_entries(entries: tuple[Any, ...], what: str) -> None:
-    if len(entries) > MAX_ENTRIES:
-        raise bad_message(f"it has {len(entries)} {what}, at most {MAX_ENTRIES} are allowed")
-
-
-def _published(message: PublishedKnowledge) -> None:
-    _check_name(message.component, "the component")
-    _check_name(message.node, "the node")
-    _check_times(message.version - 1, message.created_ms)
-    _check_words(message.roles, "roles")
-    _check_words(message.groups, "groups")
-    _check_address(message.address)
-    if type(message.body) is not bytes:
-        raise bad_message("its knowledge is not bytes")
-
-
-def _headers(message: Headers) -> None:
-    _check_entries(message.headers, "headers")
-    for header in message.headers:
-        _check_name(header.component, "a component")
-        _check_times(header.global_ms)
-        _check_address(header.address)
-    if len(message.node) > MAX_NAME or len(message.head) > MAX_NAME:
-        raise bad_message(f"the name of a node has more than {MAX_NAME} characters")
-
-
-def _pull(message: Pull) -> None:
-    _check_entries(message.wanted, "wishes")
-    _check_address(message.reply_to)
-    for component, version in message.wanted:
-        _check_name(component, "a component")
-        _check_times(version)
-
-
-def _part(message: Part) -> None:
-    _check_name(message.component, "the component")
-    _check_times(message.version - 1)
-    if not 0 <= message.index < message.count <= MAX_PARTS:
-        raise bad_message(f"part {message.index} of {message.count}")
-    if not 0 <= message.checksum < 2**32:
-        raise bad_message("the checksum does not have 32 bits")
-    if not message.data:
-        raise bad_message("a part is empty")
-
-
-def _pull_parts(message: PullParts) -> None:
-    _check_name(message.component, "the component")
-    _check_times(message.version - 1)
-    _check_entries(message.missing, "parts")
-    _check_address(message.reply_to)
-    for index in message.missing:
-        if not 0 <= index < MAX_PARTS:
-            raise bad_message(f"there is no part {index}")
-
-
-_CHECKS: dict[type, Callable[[Any], None]] = {
-    PublishedKnowledge: _published,
-    Headers: _headers,
-    Pull: _pull,
-    Part: _part,
-    PullParts: _pull_parts,
-}

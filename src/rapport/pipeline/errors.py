@@ -40,7 +40,6 @@ class SourceError(RapportError):
 
     @staticmethod
     def of(error: RapportError) -> SourceError:
-        """Encodes an error."""
         kind = next(kind.__name__ for kind in _KINDS if isinstance(error, kind))
         hint = f" (hint: {error.hint})" if error.hint else ""
         text = f"{error.message}{hint} [{kind} {error.code}]".replace("\n", " ")

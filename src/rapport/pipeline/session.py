@@ -240,11 +240,6 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def master_of(spark: SparkSession) -> str:
-    """The master that does the session's work."""
-    return str(spark.conf.get("spark.master", ""))
-
-
 def web_page_of(spark: SparkSession) -> str:
     """The address of Spark's web page; "" when it has none."""
     return "" if is_connect(spark) else str(spark.sparkContext.uiWebUrl or "")
@@ -253,12 +248,6 @@ def web_page_of(spark: SparkSession) -> str:
 def parallelism(spark: SparkSession) -> int:
     """How many tasks run at a time; costs one small job."""
     return int(spark.range(100_000).selectExpr("spark_partition_id() AS p").distinct().count())
-
-
-def as_question(sql: str) -> str:
-    """A query as a subquery: a Spark Connect server runs commands as soon as it is given them, and
-    a subquery cannot be a command."""
-    return f"SELECT * FROM (\n{sql}\n)"
 
 
 def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:

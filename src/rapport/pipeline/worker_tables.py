@@ -52,7 +52,6 @@ class WorkerTables:
         return self._days[table]
 
     def held(self) -> Iterable[Instances]:
-        """The instances of all concepts."""
         return self._instances.values()
 
     @cached_property

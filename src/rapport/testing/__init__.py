@@ -1,1 +1,1 @@
-"""For us and for authors of plug-ins: suites, servers, commands."""
+"""For authors of plug-ins: the suites that every adapter passes."""

@@ -101,7 +101,7 @@ def test_neighbours_learn_each_others_round_trips_and_load(network, brokers) -> 
     net = network(mesh(names), delay_ms=4)
     net.run(3_000)
     for near in net.machines[names[0]].status().neighbours:
-        assert near.mean_ms == pytest.approx(8, abs=1)
+        assert near.round_trip_ms == pytest.approx(8, abs=1)
 
 
 @pytest.mark.slow

@@ -146,16 +146,16 @@ def test_a_watch_ends_with_its_lease_or_when_unsubscribed(network, brokers) -> N
     reader.run(900)
     net.deliver(Watch(7, net.question("r1"), 1_000), WATCHES, names[0])
     reader.run(900)
-    assert net.machines[names[0]].status().watchers == 2, "prolonged"
+    assert net.machines[names[0]].status().watches == 2, "prolonged"
     reader.run(200)
-    assert net.machines[names[0]].status().watchers == 1
+    assert net.machines[names[0]].status().watches == 1
     reader.run(1_000)
-    assert net.machines[names[1]].status().watchers == 1, "watched at the holder"
+    assert net.machines[names[1]].status().watches == 1, "watched at the holder"
     net.deliver(Unwatch(8), WATCHES, names[0])
     reader.run(50)
-    assert net.machines[names[0]].status().watchers == 0
-    assert net.machines[names[0]].status().followed == 0
-    assert net.machines[names[1]].status().watchers == 0, "the holder is told, too"
+    assert net.machines[names[0]].status().watches == 0
+    assert len(net.machines[names[0]]._upstream_subscriptions) == 0
+    assert net.machines[names[1]].status().watches == 0, "the holder is told, too"
 
 
 def test_watches_that_were_ended_leave_nothing_behind_until_their_lease_would_end(
@@ -171,9 +171,9 @@ def test_watches_that_were_ended_leave_nothing_behind_until_their_lease_would_en
     net.deliver(Watch(7, net.question("r1"), 100_000), WATCHES, name)
     net.run(60_000)
     assert len(net.machines[name].agenda) < 10
-    assert net.machines[name].status().watchers == 1
+    assert net.machines[name].status().watches == 1
     net.run(40_001)
-    assert net.machines[name].status().watchers == 0
+    assert net.machines[name].status().watches == 0
 
 
 def test_a_periodic_watcher_is_notified_each_period_changed_or_not(network, brokers) -> None:
@@ -224,8 +224,8 @@ def test_many_watchers_of_one_question_share_one_watch_at_the_holder(network, br
     for id in range(20):
         net.deliver(Watch(id, net.question("r1"), 60_000), WATCHES, names[0])
     net.run(1_000)
-    assert net.machines[names[3]].status().watchers == 1
-    assert net.machines[names[0]].status().watchers == 20
+    assert net.machines[names[3]].status().watches == 1
+    assert net.machines[names[0]].status().watches == 20
 
 
 def test_watches_are_bounded_and_need_the_right_to_read(network, brokers) -> None:
@@ -349,5 +349,5 @@ def test_what_stands_here_for_another_protocol_is_watched_here(network, brokers)
     reader = Reader(net)
     net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
     reader.run(500)
-    assert net.machines[names[1]].status().watchers == 1
+    assert net.machines[names[1]].status().watches == 1
     assert reader.versions() == [1]

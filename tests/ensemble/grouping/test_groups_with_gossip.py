@@ -11,10 +11,8 @@ import pytest
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients, Recipients
-from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
 from rapport.ensemble.grouping.group_client import (
     GroupClient,
-    UngroupedOnly,
     is_of_groupers,
 )
 from rapport.ensemble.grouping.grouper import GrouperMachine
@@ -41,15 +39,14 @@ class Node:
         self.heard: dict[str, int] = {}
 
     def start(self, recipients: Recipients) -> None:
-        strategy: Strategy = Probabilistic(self.settings.probability, self.world.chance)
         if isinstance(recipients, GroupClient | GrouperMachine):
-            self.grouping, strategy = recipients, UngroupedOnly(strategy)
+            self.grouping = recipients
         self.gossip = GossipMachine(
             self.name,
             self.settings,
             self.world.chance,
             source=self,
-            strategy=strategy,
+            only_ungrouped=self.grouping is not None,
             recipients=recipients,
             address=self.address,
             trace=self.world.recorder,

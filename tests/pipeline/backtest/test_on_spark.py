@@ -15,7 +15,6 @@ from rapport.pipeline.backtest.contenders import choose, opponents
 from rapport.pipeline.backtest.execution import (
     BackTestFound,
     BackTestWork,
-    explain_backtest,
     run_here,
     run_on_spark,
 )
@@ -88,18 +87,6 @@ def test_spark_finds_the_episodes_that_this_process_finds(
             assert lines(there, part) == lines(here, part)
             assert there.ended == here.ended
             assert (there.ended == period.end - 1) is (cut is not None)
-
-
-def test_the_plan_of_a_back_test_is_one_scan_for_all_policies_and_tells_what_is_python(
-    spark: Any, site: Site, week: Path
-) -> None:
-    plan = explain_backtest(spark, work_of(site, week / "history"), partitions=3)
-    assert plan.count("Scan parquet") == 2, "in the tree and in its details"
-    assert "Exchange" in plan
-    assert [line.split(" is Python")[0] for line in plan.splitlines() if " is Python" in line] == [
-        "MapInArrow spread_rows",
-        "MapInArrow run_parts",
-    ]
 
 
 def test_files_that_workers_cannot_read_go_through_this_process(

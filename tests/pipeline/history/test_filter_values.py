@@ -18,7 +18,6 @@ from rapport.pipeline.history.reading_filter import (
     WantedReadings,
     boxes_around,
     compared_with,
-    cover_of,
     is_nothing,
     joined_intervals,
     texts_of,
@@ -131,13 +130,21 @@ def test_a_filter_by_many_boxes_keeps_every_point_in_one_of_them(seed: int) -> N
 
 
 def test_one_box_far_away_leaves_the_squares_of_others_narrow() -> None:
-    corner = np.random.default_rng(7).uniform(0, 1_000, (500, 2))
+    numbers = np.random.default_rng(7)
+    corner = numbers.uniform(0, 1_000, (500, 2))
     near = np.hstack((corner, corner + 5))
     far = np.array([[1e300, 1e300, 1e301, 1e301], [-np.inf, 0.0, np.inf, 0.0]])
-    cover = cover_of(np.vstack((near, far)))
-    assert cover.width[0] < 5
-    assert set(cover.boxes) == {tuple(row) for row in far.tolist()}
-    assert cover_of(np.vstack([far] * 9)).boxes == (cover_of(far).hull,)
+    boxes = Boxes.of(np.vstack((near, far)))
+    points = numbers.uniform(0, 1_000, (10_000, 2))
+
+    def part(name: str) -> np.ndarray:
+        return points[:, "xy".index(name)]
+
+    chosen = RowFilter(WantedReadings((ReadingSelection("a.b", None, boxes),)))
+    mask = chosen.wanted("a.b", ["k"], np.zeros(len(points), np.int64), part)
+    inside = {owner for owner, _ in inside_pairs(points[:500], boxes.array())}
+    assert inside <= set(np.flatnonzero(mask[:500]).tolist())
+    assert mask.mean() < 0.1  # 1.25 % of the ground is in a box
 
 
 def test_boxes_around_points_hold_all_that_counts_as_within_reach() -> None:

@@ -14,7 +14,6 @@ from rapport.pipeline.history.keys import (
     Router,
     bucket_of,
     choose_key,
-    route,
 )
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource, Relationship
@@ -96,13 +95,13 @@ def test_the_alias_whose_readings_need_one_bucket_most_often_is_the_key() -> Non
 
 def test_readings_go_to_the_bucket_of_the_key_or_to_every_one_or_to_nobody() -> None:
     key = chosen(plan_of("A is within 5m of B"))
-    found = route(readings("e1", "g1", "e2", "ghost", "e1"), key, 7, PULL).to_pylist()
+    found = Router([key], PULL, 7).buckets(readings("e1", "g1", "e2", "ghost", "e1")).tolist()
     assert found == [bucket_of("e1", 7), EVERY, bucket_of("e2", 7), NOBODY, bucket_of("e1", 7)]
 
 
 def test_readings_of_other_streams_are_nobodys() -> None:
     key = chosen(plan_of("A is within 5m of B"))
-    assert route(readings("e1", stream="cart.place"), key, 7, PULL).to_pylist() == [NOBODY]
+    assert Router([key], PULL, 7).buckets(readings("e1", stream="cart.place")).tolist() == [NOBODY]
 
 
 def test_two_who_may_be_each_other_make_no_key() -> None:
@@ -129,8 +128,8 @@ def test_all_readings_of_a_watched_source_go_everywhere() -> None:
     silent = msgspec.structs.replace(ONTOLOGY.sources["positions"], period_ms=100)
     key = chosen(plan, {"positions": silent})
     assert key.watched == ("positions",)
-    assert set(route(readings("e1", "g1", "ghost"), key, 3, PULL).to_pylist()) == {EVERY}
     router = Router([key], PULL, 3)
+    assert set(router.buckets(readings("e1", "g1", "ghost")).tolist()) == {EVERY}
     own = router.buckets(readings("g1", "ghost"), with_watched=False)
     assert own.tolist() == [bucket_of("g1", 3), NOBODY]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from rapport.core.errors import PolicyError
@@ -16,6 +17,7 @@ from rapport.pipeline.history.reading_filter import (
     ReadingSelection,
     RowFilter,
     WantedReadings,
+    counts_silence,
     interest_of,
     simplified,
 )
@@ -59,8 +61,11 @@ def left_out(trial: Trial, plans: Sequence[Plan]) -> int:
     readings = readings_batch(trial.readings, trial.ontology)
     began = min(reading.time for reading in trial.readings)
     sources = trial.ontology.sources
-    interest = interest_of(plans, trial.pull, sources, began=began)
-    kept = readings.filter(by_rows(interest, readings))
+    interest = interest_of(plans, trial.pull, sources)
+    matters = by_rows(interest, readings)
+    if any(counts_silence(plan, sources) for plan in plans):
+        matters = pc.or_(matters, pc.equal(readings["time"], began))
+    kept = readings.filter(matters)
     everything = found_in(plans, trial.pull, trial.ontology, readings)
     assert found_in(plans, trial.pull, trial.ontology, kept) == everything
     streams = {stream for plan in plans for stream in plan.streams()}
@@ -83,7 +88,6 @@ def by_rows(interest: WantedReadings, readings: pa.RecordBatch) -> pa.Array:
 
         asked[own] = rows.wanted(stream, known, codes[own], part)
     asked |= np.isin(readings["source"].to_pylist(), list(interest.sources))
-    asked |= readings["time"].to_numpy() == interest.began
     return pa.array(asked)
 
 

@@ -73,6 +73,13 @@ def test_spark_answers_questions_only(spark: SparkSession, lake: SilverLake) -> 
         with pytest.raises(InvalidInput) as caught:
             ask_spark(spark, lake.lake, sql)
         assert caught.value.code in ("lake.not_a_question", "lake.bad_sql", "lake.unknown_table")
+    with pytest.raises(InvalidInput) as caught:
+        ask_spark(spark, lake.lake, "DROP VIEW events")
+    assert caught.value.code == "lake.not_a_question"
+    with pytest.raises(InvalidInput, match="near 'y'") as caught:
+        ask_spark(spark, lake.lake, "SELECT 1 FRM WHERE x y")
+    assert caught.value.code == "lake.bad_sql"
+    assert ask_spark(spark, lake.lake, "SELECT 1 AS a;\n").to_pylist() == [{"a": 1}]
     with pytest.raises(UnknownName) as missing:
         ask_spark(spark, lake.lake, "SELECT * FROM evnts")
     assert missing.value.hint == "did you mean 'events'?"

@@ -129,9 +129,8 @@ def test_a_source_that_nobody_declared_is_named(meanings: Meanings) -> None:
 
 
 def test_python_alone_can_be_asked_for(meanings: Meanings) -> None:
-    ways = ways_of(meanings, ["plain"], native=False)
-    assert ways.by_rows == ["plain"]
-    assert not ways.native
+    [way] = ways_of(meanings, ["plain"], native=False)
+    assert (way.source, way.kind, way.plan) == ("plain", "rows", None)
 
 
 def test_a_plan_that_is_no_columns_says_where(meanings: Meanings) -> None:

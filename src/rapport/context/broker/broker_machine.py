@@ -14,8 +14,6 @@ from rapport.context.broker.broker_state import (
     Allows,
     BrokerState,
     Effect,
-    MachineNeighbour,
-    MachineStatus,
     everybody_may,
 )
 from rapport.context.broker.hops import HopSender
@@ -24,6 +22,7 @@ from rapport.context.broker.searches import OWN_CONSUMER, ConsumerRequests, Sear
 from rapport.context.broker.subscriptions import Subscriptions, UpstreamSubscriptions
 from rapport.context.broker.updates import RECALLED, RecordUpdates, ReplicaInvalidation
 from rapport.context.broker.walks import AnswerRouter, NeighbourProbes, WalkForwarder
+from rapport.context.broker_status import BrokerStatus, NeighbourStatus
 from rapport.context.protocol import (
     Ask,
     Command,
@@ -53,6 +52,7 @@ from rapport.context.records import Outcome, RecordTable, key_of
 from rapport.context.rights import Ownership, is_genuine
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.clock import Chance, Now
+from rapport.transport.addresses import format_address
 from rapport.transport.base import Address, Sender
 
 PLANNED_AS_THEY_COME = frozenset((Ask, FoundRecord, SearchRefusal, Probe, Have, Request))
@@ -336,21 +336,22 @@ class BrokerMachine:
             1.0,
         )
 
-    def status(self) -> MachineStatus:
-        """The status of the broker; for people and metrics."""
+    def status(self) -> BrokerStatus:
+        """The status of the broker, as far as its machine knows it."""
         membership = self._state.membership
-        return MachineStatus(
-            tuple(MachineNeighbour(one, membership.mean_ms(one)) for one in membership.neighbours),
-            self.table.own_records,
-            self.table.replicas,
-            self.table.replica_bytes,
-            len(self._searches),
-            len(self._hop_sender),
-            len(self._probes),
-            len(self._subscriptions),
-            len(self._upstream_subscriptions),
-            self.load(),
-            dict(self.counts),
+        return BrokerStatus(
+            address=format_address(self.address),
+            neighbours=tuple(
+                NeighbourStatus(address=format_address(one), round_trip_ms=membership.mean_ms(one))
+                for one in membership.neighbours
+            ),
+            records=self.table.own_records,
+            replicas=self.table.replicas,
+            replica_bytes=self.table.replica_bytes,
+            searches=len(self._searches),
+            watches=len(self._subscriptions),
+            load=round(self.load(), 3),
+            counters=dict(self.counts),
         )
 
     # Inside

@@ -133,29 +133,6 @@ class JoinFailed(msgspec.Struct, frozen=True, gc=False):
 Effect = StoreRecord | AuditEffect | NeighbourLost | NetworkJoined | JoinFailed
 
 
-class MachineNeighbour(msgspec.Struct, frozen=True):
-    """A neighbour and its mean round trip time."""
-
-    address: Address
-    mean_ms: float | None
-
-
-class MachineStatus(msgspec.Struct, frozen=True):
-    """The status of a broker's machine."""
-
-    neighbours: tuple[MachineNeighbour, ...]
-    own_records: int
-    replicas: int
-    replica_bytes: int
-    searches: int
-    hops_waiting: int
-    looking: int
-    watchers: int
-    followed: int
-    load: float
-    counts: dict[str, int]
-
-
 Allows = Callable[[str, str, EntityRef | None, str], bool]
 """`(identity, right, entity, scope)`; rights are read, write, take_over and control (without
 entity).

@@ -7,10 +7,9 @@ start in a round, and how long the broker waits before the next round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from rapport.context.broker.broker_settings import SearchSettings, StrategyName
+from rapport.context.broker.broker_settings import SearchSettings
 
 WALK, FLOOD, NORMALIZED = "walk", "flood", "normalized"
 """How an Ask travels."""
@@ -23,74 +22,47 @@ class Launch(NamedTuple):
     hops: int
 
 
-class Strategy(Protocol):
+class Strategy:
     """A way of searching; pure, one for all searches of a broker."""
 
-    def launches(self, round_number: int) -> tuple[Launch, ...]:
-        """The walkers or floods of a round, counted from 0; nothing if the search has failed."""
-
-    def patience_ms(self, round_number: int, within_ms: int, hop_ms: float) -> float:
-        """How long a round is waited for, when a hop takes about so long there and back."""
-
-
-class Walks:
-    """`number` walkers at once. Each comes home; a new round sets out only for those lost."""
-
-    def __init__(self, number: int, settings: SearchSettings) -> None:
-        self._launches = (Launch(WALK, settings.hop_limit),) * number
-        self._rounds = settings.rounds
+    def __init__(self, rounds: list[tuple[Launch, ...]], parts: int) -> None:
+        """`rounds`: what sets out in each. Each is waited for as long as one of so many equal
+        `parts` of the deadline.
+        """
+        self._rounds, self._parts = rounds, parts
+        self._walks = rounds[0][0].travels == WALK
 
     def launches(self, round_number: int) -> tuple[Launch, ...]:
-        return self._launches
+        """The walkers or floods of a round, counted from 0; nothing if the search has failed.
+        Walkers come home, so further rounds replace only those lost, as often as there is time.
+        """
+        if self._walks:
+            return self._rounds[0]
+        return self._rounds[round_number] if round_number < len(self._rounds) else ()
 
     def patience_ms(self, round_number: int, within_ms: int, hop_ms: float) -> float:
-        return within_ms / self._rounds
-
-
-class Floods:
-    """A flood as far as `flood_ttl`, again in each round in case messages were lost."""
-
-    def __init__(self, travels: str, settings: SearchSettings) -> None:
-        self._launches = (Launch(travels, settings.flood_ttl),)
-        self._rounds, self._ttl = settings.rounds, settings.flood_ttl
-
-    def launches(self, round_number: int) -> tuple[Launch, ...]:
-        return self._launches if round_number < self._rounds else ()
-
-    def patience_ms(self, round_number: int, within_ms: int, hop_ms: float) -> float:
-        return min(2 * self._ttl * hop_ms, within_ms / self._rounds)
-
-
-class Rings:
-    """Floods that go further each round: 1, 2, 4 hops and so on up to `flood_ttl`, and that one
-    once more.
-    """
-
-    def __init__(self, settings: SearchSettings) -> None:
-        reach = [1]
-        while reach[-1] < settings.flood_ttl:
-            reach.append(min(2 * reach[-1], settings.flood_ttl))
-        self._reach = (*reach, reach[-1])
-
-    def launches(self, round_number: int) -> tuple[Launch, ...]:
-        if round_number >= len(self._reach):
-            return ()
-        return (Launch(FLOOD, self._reach[round_number]),)
-
-    def patience_ms(self, round_number: int, within_ms: int, hop_ms: float) -> float:
-        hops = self._reach[min(round_number, len(self._reach) - 1)]
-        return min(2 * hops * hop_ms, within_ms / len(self._reach))
-
-
-_MAKERS: dict[StrategyName, Callable[[SearchSettings], Strategy]] = {
-    "walk": lambda settings: Walks(1, settings),
-    "walkers": lambda settings: Walks(settings.walkers, settings),
-    "flood": lambda settings: Floods(FLOOD, settings),
-    "normalized": lambda settings: Floods(NORMALIZED, settings),
-    "ring": Rings,
-}
+        """How long a round is waited for, when a hop takes about so long there and back: nothing
+        comes of a flood after it has been everywhere.
+        """
+        part_ms = within_ms / self._parts
+        if self._walks:
+            return part_ms
+        [flood] = self._rounds[min(round_number, len(self._rounds) - 1)]
+        return min(2 * flood.hops * hop_ms, part_ms)
 
 
 def make_strategy(settings: SearchSettings) -> Strategy:
-    """The strategy that the settings name."""
-    return _MAKERS[settings.strategy](settings)
+    """The strategy that the settings name. A flood sets out again in each round, in case messages
+    were lost; rings go 1, 2, 4 hops and so on up to `flood_ttl`, and that far once more.
+    """
+    name, ttl, rounds = settings.strategy, settings.flood_ttl, settings.rounds
+    if name == "walk" or name == "walkers":
+        number = settings.walkers if name == "walkers" else 1
+        return Strategy([(Launch(WALK, settings.hop_limit),) * number], rounds)
+    if name != "ring":
+        return Strategy([(Launch(name, ttl),)] * rounds, rounds)
+    reach = [1]
+    while reach[-1] < ttl:
+        reach.append(min(2 * reach[-1], ttl))
+    reach.append(reach[-1])
+    return Strategy([(Launch(FLOOD, hops),) for hops in reach], len(reach))

@@ -83,6 +83,7 @@ class GossipMachine:
         *,
         source: KnowledgeSource,
         strategy: Strategy | None = None,
+        only_ungrouped: bool = False,
         boundary: Boundary | None = None,
         recipients: Recipients | None = None,
         address: Address | None = None,
@@ -96,6 +97,9 @@ class GossipMachine:
 
         Args:
             strategy: none is the probability of the settings.
+            only_ungrouped: knowledge of a group is not for the strategy. It goes from its node to
+                all members, and from grouper to grouper by the key: so each version is passed on at
+                most once (rule 13).
             recipients: none sends nothing on IP.
             askers: counts pulls of own components.
             on_duplicate: called each time another node claims a component of this one.
@@ -118,6 +122,7 @@ class GossipMachine:
         self._source, self._boundary = source, boundary
         self._strategy = strategy or Probabilistic(settings.probability, chance)
         _check_strategy(self._strategy, settings)
+        self._only_ungrouped = only_ungrouped
         self._listens = self._strategy.listens
         self._quiet = trace is None and not self._listens
         self._ahead_ms = settings.ahead_ms
@@ -197,7 +202,8 @@ class GossipMachine:
             entry.sent_ms = now.steady_ms
             state.pass_on(message, "pulled", now)
             return
-        delay_ms = self._strategy.decide(message, sender, now)
+        is_left_out = self._only_ungrouped and message.groups
+        delay_ms = KEEP if is_left_out else self._strategy.decide(message, sender, now)
         if state.trace is not None:
             self._record_decision(message, delay_ms, now)
         if delay_ms == AT_ONCE:
@@ -274,7 +280,8 @@ class GossipMachine:
         if self._state.trace is not None:
             why = "own" if message.component in self._state.own else "older"
             self._state.record(Kind.DROPPED, now, message.component, message.version, why)
-        if self._listens and message.version == entry.version:
+        is_left_out = self._only_ungrouped and message.groups
+        if self._listens and message.version == entry.version and not is_left_out:
             self._strategy.repeated(message, sender, now)
 
     def _take_other(self, message: Message, sender: Sender, now: Now) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from rapport.ensemble.gossip.strategies import KEEP, Strategy
 from rapport.ensemble.grouping.group_ensembles import GrouperClient, GroupJoin, HeardGrouper
 from rapport.ensemble.grouping.group_tables import (
     GROUPER,
@@ -27,43 +26,10 @@ from rapport.ensemble.grouping.group_tables import (
     GroupTable,
     read_table,
 )
-from rapport.ensemble.protocol import Headers, OutgoingMessage, PublishedKnowledge
+from rapport.ensemble.protocol import OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import IP, Kind, TraceEvent, Tracing, address_text
 from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
-
-
-class UngroupedOnly:
-    """Applies a strategy only to knowledge without a group. Knowledge of a group goes from its node
-    to all members, and from grouper to grouper by the key, whatever the strategy: so each version
-    is passed on at most once (rule 13).
-    """
-
-    def __init__(self, strategy: Strategy) -> None:
-        self._strategy = strategy
-        self.listens, self.needs_headers = strategy.listens, strategy.needs_headers
-
-    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
-        """The strategy's decision for knowledge without a group."""
-        return KEEP if message.groups else self._strategy.decide(message, sender, now)
-
-    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
-        """The strategy hears of what it decides on."""
-        if not message.groups:
-            self._strategy.repeated(message, sender, now)
-
-    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
-        """Only ever asked of what it waits for."""
-        return self._strategy.decide_again(message, now)
-
-    def greeting(self, headers: Headers, now: Now) -> Headers | None:
-        """As the strategy does."""
-        return self._strategy.greeting(headers, now)
-
-    def greeted(self, headers: Headers, now: Now) -> None:
-        """As the strategy does."""
-        self._strategy.greeted(headers, now)
-
 
 _REMEMBERED = 4_096
 """Addresses that spoke, or did not answer yet."""

@@ -9,13 +9,12 @@ a grouper that dies is replaced within two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import MAX_NAME
-from rapport.ensemble.protocol import PublishedKnowledge
+from rapport.ensemble.protocol import HostAndPort, Name, PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.overlay.hash_ring import ring_position
 from rapport.transport.base import Address
@@ -135,8 +134,8 @@ Body = TypeVar("Body")
 class TableEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One member of a group."""
 
-    host: str
-    port: int
+    host: Name
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)]
     age_ms: int = 0
     """Milliseconds since the grouper received its knowledge. Not a time: clocks differ."""
 
@@ -154,7 +153,7 @@ class GroupTable(msgspec.Struct, frozen=True, gc=False):
     """
 
     group: str
-    groupers: tuple[Address, ...]
+    groupers: tuple[HostAndPort, ...]
     """The groupers that register the group's members, the publishing one first."""
     members: tuple[TableEntry, ...] = ()
     page: int = 0
@@ -166,7 +165,7 @@ class Announcement(msgspec.Struct, frozen=True, gc=False):
     groupers, and publishes it to that group's members.
     """
 
-    up_ms: int
+    up_ms: Annotated[int, msgspec.Meta(ge=0)]
     """For how long it has been there."""
     leaving: bool = False
     groupers: tuple[TableEntry, ...] = ()
@@ -194,22 +193,12 @@ def read_table(message: PublishedKnowledge) -> GroupTable | None:
     table = _read_body(message.body, GroupTable)
     if table is None or not (table.pages == 0 or 0 <= table.page < table.pages <= _MOST_PAGES):
         return None
-    named = (*table.groupers, *(entry.address for entry in table.members))
-    return table if all(map(_is_address, named)) else None
+    return table
 
 
 def read_announcement(message: PublishedKnowledge) -> Announcement | None:
     """The announcement in a message; none when there is no sensible one in it."""
-    announcement = _read_body(message.body, Announcement)
-    if announcement is None or announcement.up_ms < 0:
-        return None
-    return (
-        announcement if all(_is_address(entry.address) for entry in announcement.groupers) else None
-    )
-
-
-def _is_address(address: Address) -> bool:
-    return 0 < len(address[0]) <= MAX_NAME and 0 <= address[1] <= 65_535
+    return _read_body(message.body, Announcement)
 
 
 def _read_body(body: Any, kind: type[Body]) -> Body | None:

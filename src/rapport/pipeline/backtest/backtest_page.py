@@ -99,7 +99,6 @@ _MOST_MONTHS = 60
 
 
 def report_page(told: BackTest, calendar: Calendar) -> str:
-    """The whole page."""
     page = _Page(told, calendar)
     title = f"Back-test of {told.policy}"
     if told.comparison is not None:
@@ -144,7 +143,6 @@ class _Page:
         return f'<p class="lead">{escape(lead)}</p>{cards(figures)}{notes}'
 
     def body(self) -> str:
-        """All sections."""
         tallies = self._told.tallies
         calendars = [self._days(tally) for tally in tallies]
         details = [part for tally in tallies if tally.detections for part in self._details(tally)]
@@ -155,7 +153,6 @@ class _Page:
         return "".join([self._comparison(comparison), *calendars, *differences, *details])
 
     def foot(self) -> str:
-        """How it was made."""
         told = self._told
         how = f"{told.engine} engine, {told.seconds:.1f} s" if told.seconds else told.engine
         return f"Made by rapport backtest: {escape(how)}. Times are {escape(told.zone)}."

@@ -223,29 +223,6 @@ def scannable_files(work: BackTestWork) -> ReadingsFiles | None:
     return files
 
 
-def explain_backtest(
-    spark: SparkSession, work: BackTestWork, *, partitions: int | None = None
-) -> str:
-    """The physical plan of a back-test, and why each of its Python steps is Python."""
-    from rapport.pipeline.history.runner import explain_history
-
-    files = scannable_files(work)
-    if files is None:
-        return (
-            "The driver reads this history and writes it as Parquet first: Spark cannot scan its "
-            "format.\n"
-        )
-    return explain_history(
-        spark,
-        work.plans,
-        work.pull_by_time(),
-        files,
-        lateness_ms=work.lateness_ms,
-        partitions=partitions,
-        sources=work.ontology.sources,
-    )
-
-
 def _through_here(
     spark: SparkSession, work: BackTestWork, partitions: int | None, progress: Progress | None
 ) -> BackTestFound:

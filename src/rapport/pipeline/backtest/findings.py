@@ -94,11 +94,6 @@ class Findings:
     def __len__(self) -> int:
         return len(self._order)
 
-    @property
-    def rows(self) -> pa.Table:
-        """All of them as a table in memory."""
-        return self.taken(np.arange(len(self)))
-
     def taken(self, places: Numbers) -> pa.Table:
         """Those at some places, in this order."""
         return self._table.take(pa.array(self._order[places])).combine_chunks()
@@ -110,7 +105,6 @@ class Findings:
             yield narrow.take(pa.array(self._order[start : start + _DETECTIONS_AT_ONCE]))
 
     def times(self) -> Numbers:
-        """When each was found."""
         return np.asarray(self._table.column("time").to_numpy(), np.int64)[self._order]
 
     def aliases(self) -> list[str]:
@@ -138,7 +132,6 @@ class Findings:
             yield pc.map_lookup(piece.column("bindings"), pa.scalar(alias), "first")
 
     def first(self, count: int) -> list[Detection]:
-        """The first few as structs."""
         return detections_from(self.taken(np.arange(min(max(count, 0), len(self)))))
 
     def at(self, places: Sequence[int]) -> list[Detection]:

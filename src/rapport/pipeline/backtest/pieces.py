@@ -91,7 +91,6 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(stream for feed in self.feeds for stream in feed.streams)
 
     def files(self) -> list[HistoryFile]:
-        """All files."""
         return [file for feed in self.feeds for file in feed.files]
 
     def rows(self) -> int | None:

@@ -233,11 +233,9 @@ class SiteLog:
         self._log = log
 
     def names(self) -> list[str]:
-        """See OpenChannels."""
         return [name for name in self._log.logs() if self._log.last_position(name)]
 
     def span(self, channel: str) -> ChannelSpan:
-        """See OpenChannels."""
         last = self._log.last_position(channel)
         return ChannelSpan(self._log.first_position(channel) if last else 1, last)
 
@@ -249,7 +247,6 @@ class SiteLog:
         bare: bool,
         passes_damage: bool,
     ) -> Iterator[EventChunk]:
-        """See OpenChannels."""
         received = [one for one in conditions if one.column == "received"]
         for block in self._blocks(positions, passes_damage):
             if received and not may_hold(received, block.received):
@@ -401,7 +398,6 @@ class NodeChannels:
         return self._request("/federation", _Hello).channels
 
     def span(self, channel: str) -> ChannelSpan:
-        """See OpenChannels."""
         try:
             state = self._request(f"/channels/{quote(channel, safe='')}/state", _State)
         except UnknownName:

@@ -86,7 +86,6 @@ class ColumnCondition(msgspec.Struct, frozen=True):
     negated: bool = False
 
     def mask(self, column: pa.Array) -> pa.Array:
-        """Which rows fulfil it."""
         if self.operation == "in":
             found = pc.is_in(column, value_set=pa.array(self.value, column.type))
         elif self.operation in _LIKE:
@@ -96,7 +95,6 @@ class ColumnCondition(msgspec.Struct, frozen=True):
         return pc.invert(found) if self.negated else found
 
     def holds(self, value: object) -> bool:
-        """Whether one value fulfils it."""
         if self.operation == "in":
             return (value in self.value) is not self.negated
         return _HOLDS[self.operation](value, self.value) is not self.negated
@@ -242,7 +240,6 @@ class ChannelRows:
         return len(self.events)
 
     def add(self, chunk: EventChunk) -> None:
-        """Adds a chunk."""
         self.positions.append(_numbers(chunk.positions))
         self.received.append(_numbers(chunk.received))
         self.events += chunk.events
@@ -264,13 +261,11 @@ class ChannelRows:
         return _COLUMNS[name](self)
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The columns of a schema."""
         return pa.RecordBatch.from_arrays(
             [self.column(name) for name in schema.names], schema=schema
         )
 
     def stored(self) -> Iterator[StoredEvent]:
-        """The rows as events."""
         positions = np.concatenate(self.positions).tolist()
         received = np.concatenate(self.received).tolist()
         return map(StoredEvent, positions, received, self.events)

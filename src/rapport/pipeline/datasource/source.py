@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -65,10 +65,7 @@ from rapport.pipeline.datasource.source_options import (
     sink_options,
     source_options,
 )
-from rapport.pipeline.errors import encoded_errors, spark_errors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from rapport.pipeline.errors import encoded_errors
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -105,29 +102,14 @@ _WRITE_ROWS = 1_000
 _TABLE_OPTIONS = "rapport.options"
 
 
-def register_datasource(spark: SparkSession) -> None:
-    """Registers the format for a session whose Python does not have the package `pyspark_rapport`
-    on its path; does nothing for others."""
-    from pyspark.errors import AnalysisException
-
-    with spark_errors("registering the source of channels"):
-        try:
-            spark.dataSource.register(RapportSource)
-        except AnalysisException as error:
-            if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
-                raise
-
-
 class RapportSource(DataSource):  # type: ignore[misc]
     """`format("rapport")`. Wrong options are refused before anything runs."""
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "rapport"
 
     def schema(self) -> StructType:
-        """The columns of a channel."""
         with encoded_errors():
             source_options(self.options)
         columns = StructType()
@@ -188,7 +170,6 @@ class ChannelReader(DataSourceReader):  # type: ignore[misc]
         return partitions_of(start, end, options, self._pushed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
         return read_partition(partition, self._options, self._schema, self._pushed)
 
 
@@ -276,7 +257,6 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return partitions_of(begin, ends, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
         return read_partition(partition, self._options, self._schema, ())
 
     def _spans(self) -> dict[str, ChannelSpan]:

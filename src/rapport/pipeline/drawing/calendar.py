@@ -48,7 +48,6 @@ class Calendar:
         return {day_name(int(day)): int(n) for day, n in zip(days, counts, strict=True)}
 
     def by_hour(self, times: Times) -> list[list[int]]:
-        """Seven weekdays of 24 hours."""
         local = self._local(times)
         weekday = (local // _DAY_MS + _THURSDAY) % 7
         hour = local // _HOUR_MS % 24

@@ -7,7 +7,6 @@ from html import escape
 
 
 def page(title: str, style: str, head: str, body: str, foot: str) -> str:
-    """The whole page."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'

@@ -23,7 +23,6 @@ def told(shape: str, said: str) -> str:
 
 
 def box(x: float, y: float, width: float, height: float, style: str, *, round: int = 2) -> str:
-    """A rectangle."""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect class="{style}" {place} rx="{round}"/>'
 
@@ -34,13 +33,11 @@ def text(x: float, y: float, words: str, style: str) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str = "") -> str:
-    """A straight line."""
     named = f' class="{style}"' if style else ""
     return f'<line{named} x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
 def dot(x: float, y: float, radius: float, style: str) -> str:
-    """A filled circle."""
     return f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"/>'
 
 

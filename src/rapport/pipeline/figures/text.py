@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -10,13 +10,13 @@ from rapport.core.times import format_time
 from rapport.pipeline.figures.reports import Report
 from rapport.pipeline.figures.rows import FunnelRow, Spread
 
-SPREAD = ("timed", "median", "90 %", "99 %", "longest")
+_PERCENTILES = "median, 90 %, 99 %, longest"
+_SPREAD = f"timed, {_PERCENTILES}"
 _CLOCK = (
     (("d", 86_400), ("h", 3_600)),
     (("h", 3_600), ("min", 60)),
     (("min", 60), ("s", 1)),
 )
-_EDGE = ("relation", "from", "to", "via", "state", "time")
 
 
 class ReportTable(msgspec.Struct, frozen=True):
@@ -93,10 +93,18 @@ def share(part: int, whole: int) -> str:
 def spread_cells(
     spread: Spread | None, shown: Callable[[int], str] = shown_duration
 ) -> tuple[str, ...]:
-    """The cells of a spread."""
     if spread is None:
         return ("0", "", "", "", "")
     return (f"{spread.timed:,}", *map(shown, msgspec.structs.astuple(spread)[1:]))
+
+
+def per_minute(count: int, covered_ms: int) -> str:
+    """How many in a minute, of so many in a stretch of time.
+
+    >>> per_minute(30, 120_000), per_minute(3, 0)
+    ('15.0', '')
+    """
+    return f"{count * 60_000 / covered_ms:,.1f}" if covered_ms > 0 else ""
 
 
 def _totals(report: Report) -> ReportTable:
@@ -109,57 +117,43 @@ def _totals(report: Report) -> ReportTable:
         **{f"messages {row.result.replace('_', ' ')}": row.count for row in report.messages},
         "messages answered": report.answered,
     }
-    rows = tuple((name, f"{count:,}") for name, count in totals.items())
-    return ReportTable("Totals", ("what", "count"), rows)
-
-
-def _funnel(report: Report) -> ReportTable:
-    columns = tuple(name.replace("_", " ") for name in FunnelRow.__struct_fields__)
-    return ReportTable("Delivery funnel", columns, _cells(report.funnel))
+    return _table("Totals", "what, count", totals.items())
 
 
 def _peers(report: Report) -> ReportTable:
     columns = (
-        *("peer", "asked", "reached", "share", "answered", "share", "unanswered", "unreached"),
-        *("failed", "timed out", "refused", "held", *SPREAD),
+        "peer, asked, reached, share, answered, share, unanswered, unreached, failed, timed out, "
+        f"refused, held, {_SPREAD}"
     )
-    rows = tuple(
+    rows = (
         (
-            row.peer,
-            f"{row.asked:,}",
-            f"{row.reached:,}",
-            share(row.reached, row.asked),
-            f"{row.answered:,}",
-            share(row.answered, row.asked),
-            *(f"{n:,}" for n in (row.unanswered, row.unreached, row.failed, row.timed_out)),
-            *(f"{n:,}" for n in (row.refused, row.held)),
-            *spread_cells(row.response),
+            *(row.peer, row.asked, row.reached, share(row.reached, row.asked), row.answered),
+            *(share(row.answered, row.asked), row.unanswered, row.unreached, row.failed),
+            *(row.timed_out, row.refused, row.held, *spread_cells(row.response)),
         )
         for row in report.peers
     )
-    return ReportTable("Response time and reliability of peers", columns, rows)
+    return _table("Response time and reliability of peers", columns, rows)
 
 
 def _adapters(report: Report) -> ReportTable:
     columns = (
-        *("adapter", "deliveries", "attempts", "failed attempts", "reached", "share"),
-        *("confirmed", "failed", "waiting", "stopped", "timed out", "answered"),
+        "adapter, deliveries, attempts, failed attempts, reached, share, confirmed, failed, "
+        "waiting, stopped, timed out, answered"
     )
-    rows = tuple(
+    rows = (
         (
-            row.adapter,
-            *(f"{n:,}" for n in (row.deliveries, row.attempts, row.failed_attempts, row.reached)),
-            share(row.reached, row.deliveries),
-            *(f"{n:,}" for n in (row.confirmed, row.failed, row.waiting, row.stopped)),
-            *(f"{n:,}" for n in (row.timed_out, row.answered)),
+            *(row.adapter, row.deliveries, row.attempts, row.failed_attempts, row.reached),
+            *(share(row.reached, row.deliveries), row.confirmed, row.failed, row.waiting),
+            *(row.stopped, row.timed_out, row.answered),
         )
         for row in report.adapters
     )
-    return ReportTable("Reliability of adapters", columns, rows)
+    return _table("Reliability of adapters", columns, rows)
 
 
 def _adapter_times(report: Report) -> ReportTable:
-    rows = tuple(
+    rows = (
         (row.adapter, name, *spread_cells(spread))
         for row in report.adapters
         for name, spread in (
@@ -167,197 +161,166 @@ def _adapter_times(report: Report) -> ReportTable:
             ("handed to answered", row.response),
         )
     )
-    return ReportTable("Times of adapters", ("adapter", "from", *SPREAD), rows)
-
-
-def _deliveries(report: Report) -> ReportTable:
-    return ReportTable(
-        "Deliveries", ("adapter", "newest state", "count"), _cells(report.deliveries)
-    )
+    return _table("Times of adapters", f"adapter, from, {_SPREAD}", rows)
 
 
 def _sensor_to_phone(report: Report) -> ReportTable:
-    rows = tuple(
+    rows = (
         (row.policy, name, *spread_cells(part))
         for row in report.sensor_to_phone
         for name, part in (("the last reading", row.from_door), ("certainty", row.after_due))
     )
-    return ReportTable("From sensor to phone", ("policy", "from", *SPREAD), rows)
+    return _table("From sensor to phone", f"policy, from, {_SPREAD}", rows)
 
 
 def _detections(report: Report) -> ReportTable:
-    columns = ("policy", "detections", "undecided", "by a second look", "first", "last")
-    rows = tuple(
+    columns = "policy, detections, undecided, by a second look, first, last"
+    rows = (
         (
-            row.policy,
-            f"{row.count:,}",
-            f"{row.undecided:,}",
-            f"{row.second_look:,}",
-            *(_time(time) for time in (row.first, row.last)),
+            *(row.policy, row.count, row.undecided, row.second_look),
+            *(_time(row.first), _time(row.last)),
         )
         for row in report.detections
     )
-    return ReportTable("Detections", columns, rows)
+    return _table("Detections", columns, rows)
 
 
 def _hours(report: Report) -> ReportTable:
-    rows = tuple(
-        (row.policy, _time(row.hour)[:16], f"{row.detected:,}", f"{row.undecided:,}")
-        for row in report.hours
-    )
-    return ReportTable("Detections per hour", ("policy", "hour", "detected", "undecided"), rows)
-
-
-def _undecided(report: Report) -> ReportTable:
-    return ReportTable("Undecided", ("policy", "silent source", "count"), _cells(report.undecided))
+    rows = ((one.policy, _time(one.hour)[:16], one.detected, one.undecided) for one in report.hours)
+    return _table("Detections per hour", "policy, hour, detected, undecided", rows)
 
 
 def _late(report: Report) -> ReportTable:
-    rows = tuple(
-        (row.source or "(not in the lake)", f"{row.count:,}", _time(row.first), _time(row.last))
+    rows = (
+        (row.source or "(not in the lake)", row.count, _time(row.first), _time(row.last))
         for row in report.late_readings
     )
-    return ReportTable("Late readings", ("source", "count", "first", "last"), rows)
-
-
-def _mediation(report: Report) -> ReportTable:
-    columns = ("source", "interpretation", "readings", "released", "corrections", "rejected")
-    return ReportTable("Mediation", (*columns, "set aside"), _cells(report.mediation))
+    return _table("Late readings", "source, count, first, last", rows)
 
 
 def _quarantine(report: Report) -> ReportTable:
-    columns = ("reason", "source", "interpretation", "found by", "count", "times", "first", "last")
-    rows = tuple(
+    columns = "reason, source, interpretation, found by, count, times, first, last"
+    rows = (
         (
             *(row.reason, row.source, row.interpretation, row.found_by),
-            *(f"{row.count:,}", f"{row.times:,}", _time(row.first), _time(row.last)),
+            *(row.count, row.times, _time(row.first), _time(row.last)),
         )
         for row in report.quarantined
     )
-    return ReportTable("Quarantine", columns, rows)
+    return _table("Quarantine", columns, rows)
 
 
 def _channels(report: Report) -> ReportTable:
     columns = (
-        *("channel", "events", "first", "last", "minutes with events", "most in a minute"),
-        *("missing positions", "gaps", "longest gap"),
+        "channel, events, first, last, minutes with events, most in a minute, missing positions, "
+        "gaps, longest gap"
     )
-    rows = tuple(
+    rows = (
         (
-            *(row.channel, f"{row.events:,}", _time(row.first), _time(row.last)),
-            *(f"{row.minutes:,}", f"{row.busiest:,}", f"{row.missing:,}", f"{row.gaps:,}"),
+            *(row.channel, row.events, _time(row.first), _time(row.last)),
+            *(row.minutes, row.busiest, row.missing, row.gaps),
             shown_duration(row.longest_gap) if row.gaps else "",
         )
         for row in report.channels
     )
-    return ReportTable("Channels", columns, rows)
+    return _table("Channels", columns, rows)
 
 
 def _series(report: Report) -> ReportTable:
-    rows = tuple((row.channel, _time(row.begin), f"{row.events:,}") for row in report.series)
+    rows = ((row.channel, _time(row.begin), row.events) for row in report.series)
     title = f"Events per channel and {shown_duration(report.series_step)}"
-    return ReportTable(title, ("channel", "from", "events"), rows)
+    return _table(title, "channel, from, events", rows)
 
 
 def _gaps(report: Report) -> ReportTable:
-    rows = tuple(
+    rows = (
         (row.channel, _time(row.begin), _time(row.end), shown_duration(row.duration))
         for row in report.gaps
     )
-    return ReportTable("Longest gaps", ("channel", "from", "to", "without an event"), rows)
+    return _table("Longest gaps", "channel, from, to, without an event", rows)
 
 
 def _delays(report: Report) -> ReportTable:
-    rows = tuple(
-        (row.channel, row.source, f"{row.ahead:,}", *spread_cells(row.delay))
-        for row in report.delays
-    )
-    columns = ("channel", "source", "ahead of the clock", "events", *SPREAD[1:])
-    return ReportTable("Delay from event time to arrival", columns, rows)
+    rows = ((row.channel, row.source, row.ahead, *spread_cells(row.delay)) for row in report.delays)
+    columns = f"channel, source, ahead of the clock, events, {_PERCENTILES}"
+    return _table("Delay from event time to arrival", columns, rows)
 
 
 def _gossip(report: Report) -> ReportTable:
     columns = (
-        *("node", "from", "to", "told of", "messages sent", "a minute", "received", "first heard"),
-        *("replaced", "known at the end", *SPREAD),
+        "node, from, to, told of, messages sent, a minute, received, first heard, replaced, "
+        f"known at the end, {_SPREAD}"
     )
-    rows = tuple(
+    rows = (
         (
             *(row.node, _time(row.begin), _time(row.end), shown_duration(row.covered)),
-            *(f"{row.sent:,}", per_minute(row.sent, row.covered), f"{row.received:,}"),
-            *(f"{n:,}" for n in (row.first, row.replaced, row.replicas)),
-            *spread_cells(row.age),
+            *(row.sent, per_minute(row.sent, row.covered), row.received),
+            *(row.first, row.replaced, row.replicas, *spread_cells(row.age)),
         )
         for row in report.gossip
     )
-    return ReportTable("Age of knowledge when newer came, by node", columns, rows)
-
-
-def per_minute(count: int, covered_ms: int) -> str:
-    """How many in a minute, of so many in a stretch of time.
-
-    >>> per_minute(30, 120_000), per_minute(3, 0)
-    ('15.0', '')
-    """
-    return f"{count * 60_000 / covered_ms:,.1f}" if covered_ms > 0 else ""
+    return _table("Age of knowledge when newer came, by node", columns, rows)
 
 
 def _gossip_messages(report: Report) -> ReportTable:
-    rows = tuple(
-        (row.node, row.kind.replace("_", " "), f"{row.sent:,}", f"{row.received:,}")
+    rows = (
+        (row.node, row.kind.replace("_", " "), row.sent, row.received)
         for row in report.gossip_messages
     )
-    return ReportTable("Messages of gossip", ("node", "kind", "sent", "received"), rows)
+    return _table("Messages of gossip", "node, kind, sent, received", rows)
 
 
 def _brokers(report: Report) -> ReportTable:
-    rows = tuple(
+    rows = (
         (
-            *(row.broker, row.answer.replace("_", " "), f"{row.requests:,}"),
+            *(row.broker, row.answer.replace("_", " "), row.requests),
             *spread_cells(row.response_us, shown_micros)[1:],
         )
         for row in report.brokers
     )
-    columns = ("broker", "answer", "requests", *SPREAD[1:])
-    return ReportTable("Response times of brokers", columns, rows)
-
-
-def _provenance(report: Report) -> ReportTable:
-    return ReportTable(
-        "Provenance of messages",
-        ("relation", "edges", "conversations"),
-        _cells(report.edge_counts),
-    )
+    columns = f"broker, answer, requests, {_PERCENTILES}"
+    return _table("Response times of brokers", columns, rows)
 
 
 def _edges(report: Report) -> ReportTable:
-    rows = tuple(
+    rows = (
         (
-            row.relation,
-            f"{row.from_kind} {row.from_id}",
-            f"{row.to_kind} {row.to_id}",
-            row.via,
-            row.state,
-            _time(row.time),
+            *(row.relation, f"{row.from_kind} {row.from_id}", f"{row.to_kind} {row.to_id}"),
+            *(row.via, row.state, _time(row.time)),
         )
         for row in report.edges
     )
-    return ReportTable("Newest conversations", _EDGE, rows)
+    return _table("Newest conversations", "relation, from, to, via, state, time", rows)
 
 
+def _as_they_are(
+    title: str, columns: str, rows: Callable[[Report], Iterable[msgspec.Struct]]
+) -> Callable[[Report], ReportTable]:
+    return lambda report: _table(title, columns, map(msgspec.structs.astuple, rows(report)))
+
+
+_STEPS = ", ".join(name.replace("_", " ") for name in FunnelRow.__struct_fields__)
 _TABLES: dict[str, Callable[[Report], ReportTable]] = {
     "totals": _totals,
-    "funnel": _funnel,
+    "funnel": _as_they_are("Delivery funnel", _STEPS, lambda report: report.funnel),
     "peers": _peers,
     "adapters": _adapters,
     "adapter_times": _adapter_times,
-    "deliveries": _deliveries,
+    "deliveries": _as_they_are(
+        "Deliveries", "adapter, newest state, count", lambda report: report.deliveries
+    ),
     "sensor_to_phone": _sensor_to_phone,
     "detections": _detections,
     "hours": _hours,
-    "undecided": _undecided,
+    "undecided": _as_they_are(
+        "Undecided", "policy, silent source, count", lambda report: report.undecided
+    ),
     "late": _late,
-    "mediation": _mediation,
+    "mediation": _as_they_are(
+        "Mediation",
+        "source, interpretation, readings, released, corrections, rejected, set aside",
+        lambda report: report.mediation,
+    ),
     "quarantine": _quarantine,
     "channels": _channels,
     "series": _series,
@@ -366,13 +329,19 @@ _TABLES: dict[str, Callable[[Report], ReportTable]] = {
     "gossip": _gossip,
     "gossip_messages": _gossip_messages,
     "brokers": _brokers,
-    "provenance": _provenance,
+    "provenance": _as_they_are(
+        "Provenance of messages",
+        "relation, edges, conversations",
+        lambda report: report.edge_counts,
+    ),
     "edges": _edges,
 }
 
 
-def _cells(rows: Sequence[msgspec.Struct]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(_cell(value) for value in msgspec.structs.astuple(row)) for row in rows)
+def _table(title: str, columns: str, rows: Iterable[Iterable[object]]) -> ReportTable:
+    """`columns`: their names with commas between; whole numbers get separators."""
+    cells = tuple(tuple(map(_cell, row)) for row in rows)
+    return ReportTable(title, tuple(columns.split(", ")), cells)
 
 
 def _cell(value: object) -> str:

@@ -99,7 +99,6 @@ def clocks(times: Times, before: int) -> Times:
 
 
 def is_late(times: Times, clock: Times, lateness_ms: int) -> npt.NDArray[np.bool_]:
-    """Which rows are late."""
     return np.asarray(times < clock - lateness_ms, np.bool_)
 
 

@@ -130,10 +130,6 @@ class ReadingsFiles(msgspec.Struct, frozen=True):
         """How many rows the footers name."""
         return sum(file.rows for one in self.series for file in one.files)
 
-    def streams(self) -> set[str]:
-        """Those that series name; files of readings may hold any."""
-        return {one.stream for one in self.series if one.stream}
-
     def check_unchanged(self) -> None:
         """Raises SiteError for a local file that is gone or was rewritten since its footer was
         read.

@@ -134,11 +134,6 @@ def bucket_of(identity: str, buckets: int) -> int:
     return zlib.crc32(identity.encode()) % buckets
 
 
-def route(readings: pa.RecordBatch, key: Key, buckets: int, pull: PullData) -> pa.Int32Array:
-    """The bucket of each reading, or EVERY, or NOBODY; who routes often keeps a `Router`."""
-    return pa.array(Router([key], pull, buckets).buckets(readings))
-
-
 class Router:
     """Finds the buckets of readings for plans that run together; every identity is judged once.
 

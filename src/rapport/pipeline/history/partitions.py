@@ -250,11 +250,10 @@ def lay_out_history(
     partitions: int,
     buckets: int,
     sources: Mapping[str, PushSource] | None = None,
-    end: int = END_OF_TIME,
     bounds: tuple[int, ...] | None = None,
 ) -> Layout:
     """Parts for all plans, those that take longest first: whole histories, then slices that hold
-    about equally many rows, or meet at `bounds`. Everything is decided up to before `end`.
+    about equally many rows, or meet at `bounds`.
 
     `pull`: None if tables change in the history; then no plan is divided by identity, since
     buckets depend on the tables.
@@ -266,8 +265,7 @@ def lay_out_history(
     for keys, own in _together(plans, reasons, pull, known, buckets):
         count = buckets if keys else 1
         parts += [
-            HistoryPart(plans=own, keys=keys, bucket=part, buckets=count, read_until=end)
-            for part in range(count)
+            HistoryPart(plans=own, keys=keys, bucket=part, buckets=count) for part in range(count)
         ]
     back = max((look_back_ms(plans[i], known) for i in sliced), default=0)
     ahead = max((look_ahead_ms(plans[i], known) for i in sliced), default=0)
@@ -280,7 +278,7 @@ def lay_out_history(
                 begin=begin,
                 until=until,
                 read_from=begin if begin == BEGIN_OF_TIME else begin - back,
-                read_until=min(until + ahead, end),
+                read_until=min(until + ahead, END_OF_TIME),
             )
             for begin, until in pairwise((BEGIN_OF_TIME, *bounds, END_OF_TIME))
         ]

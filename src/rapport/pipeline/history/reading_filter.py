@@ -24,7 +24,6 @@ from rapport.policy import measures, relations
 from rapport.policy.language.tree import Operator
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.columns import spread
 from rapport.policy.operators.identities import Identities, satisfies
 from rapport.policy.operators.occurrences import Predicate, constraint_pairs
 from rapport.policy.operators.uncertainty import watched_sources
@@ -174,11 +173,6 @@ class Boxes(msgspec.Struct, frozen=True):
         """The rectangles, (n, 4)."""
         return np.frombuffer(self.raw, np.float64).reshape(-1, 4)
 
-    def hull(self) -> tuple[float, float, float, float]:
-        """The smallest rectangle around all; there must be one."""
-        boxes = self.array()
-        return (*boxes[:, :2].min(axis=0).tolist(), *boxes[:, 2:].max(axis=0).tolist())
-
 
 Values = Numbers | ListedTexts | Boxes
 
@@ -277,100 +271,6 @@ def _hull(left: Interval, right: Interval) -> Interval:
         return Interval(left.low, left.high, left.open_low, left.open_high and right.open_high)
     further = left if left.high > right.high else right
     return Interval(left.low, further.high, left.open_low, further.open_high)
-
-
-FEW_BOXES = 8
-_FINEST = 256
-_MOST_CELLS = 8_192
-_STRIDE = float(1 << 20)
-_USUAL, _FAR = 90, 16.0
-"""Per cent of the boxes that are near by definition; so many times further out is far."""
-
-
-class Cover(msgspec.Struct, frozen=True):
-    """Boxes to be asked one by one, and squares that touch all the others."""
-
-    hull: tuple[float, float, float, float]
-    """Around everything."""
-    boxes: tuple[tuple[float, float, float, float], ...]
-    """Few; or none where squares stand for all."""
-    cells: tuple[float, ...] = ()
-    low: tuple[float, float] = (0.0, 0.0)
-    width: tuple[float, float] = (1.0, 1.0)
-    stride: float = _STRIDE
-    """Squares are numbered floor((x - low) / width) * stride + floor((y - low) / width)."""
-
-
-def cover_of(boxes: Floats) -> Cover:
-    """Squares for ordinary boxes, endless and far ones as they are; only the hull around all where
-    there are too many of those. `boxes` must hold one at least, none without points.
-    """
-    low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
-    hull = (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
-    if len(boxes) <= FEW_BOXES:
-        return Cover(hull, _as_tuples(boxes))
-    ordinary = _ordinary(boxes)
-    others = _as_tuples(boxes[~ordinary])
-    squares = _squares(boxes[ordinary]) if len(others) <= FEW_BOXES else None
-    if squares is None:
-        return Cover(hull, (hull,))
-    return msgspec.structs.replace(squares, hull=hull, boxes=others)
-
-
-def _ordinary(boxes: Floats) -> npt.NDArray[np.bool_]:
-    """The boxes that end, and lie not much further out than nearly all others: one far away would
-    make all squares too wide.
-    """
-    finite = np.asarray(np.isfinite(boxes).all(axis=1), np.bool_)
-    if not finite.any():
-        return finite
-    with np.errstate(all="ignore"):
-        away = np.abs(boxes - np.median(boxes[finite], axis=0)).max(axis=1)
-        usual = np.percentile(away[finite], _USUAL, method="lower")
-        ordinary: npt.NDArray[np.bool_] = finite & (away <= _FAR * usual)
-    return ordinary
-
-
-def _squares(boxes: Floats) -> Cover | None:
-    """None where all boxes together lie in one square, or are too far apart to be told from one
-    another.
-    """
-    low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
-    side = _FINEST
-    while side > 1:
-        width = high / side - low / side
-        width = np.where(width > 0, width, 1.0)
-        with np.errstate(over="ignore"):
-            first = np.floor((boxes[:, :2] - low) / width)
-            last = np.floor((boxes[:, 2:] - low) / width)
-        if not np.isfinite(last).all() or last.max() >= _STRIDE:
-            return None
-        cells = _numbers(first.astype(np.int64), last.astype(np.int64))
-        if cells is not None:
-            return Cover(
-                (0.0, 0.0, 0.0, 0.0),
-                (),
-                tuple(cells.tolist()),
-                (float(low[0]), float(low[1])),
-                (float(width[0]), float(width[1])),
-            )
-        side //= 2
-    return None
-
-
-def _numbers(first: np.ndarray[tuple[int, int], np.dtype[np.int64]], last: Floats) -> Floats | None:
-    """The distinct squares from `first` to `last`; None where they are too many."""
-    across, upward = last[:, 0] - first[:, 0] + 1, last[:, 1] - first[:, 1] + 1
-    if (across * upward).sum() > 64 * _MOST_CELLS:
-        return None
-    owner, column = spread(first[:, 0], last[:, 0].astype(np.int64) + 1)
-    place, row = spread(first[owner, 1], last[owner, 1].astype(np.int64) + 1)
-    found = np.unique(column[place] * _STRIDE + row)
-    return found if len(found) <= _MOST_CELLS else None
-
-
-def _as_tuples(boxes: Floats) -> tuple[tuple[float, float, float, float], ...]:
-    return tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in boxes.tolist())
 
 
 FLIPPED: dict[Operator, Operator] = {
@@ -532,12 +432,6 @@ class WantedReadings(msgspec.Struct, frozen=True):
     wanted: tuple[ReadingSelection, ...]
     sources: frozenset[str] = frozenset()
     """Their readings of any stream matter: how long they were silent makes absence doubtful."""
-    began: int | None = None
-    """All readings of this time matter: silence is counted from then."""
-
-    def streams(self) -> frozenset[str]:
-        """The streams of which something is wanted, besides those of watched sources."""
-        return frozenset(part.stream for part in self.wanted)
 
     def of_stream(self, stream: str) -> tuple[ReadingSelection, ...]:
         """What is wanted of one stream."""
@@ -552,21 +446,16 @@ def interest_of(
     plans: Sequence[PolicyPlan],
     pull: PullData,
     sources: Mapping[str, PushSource] | None = None,
-    *,
-    began: int | None = None,
 ) -> WantedReadings:
     """What all plans together want. Costs what looking through the tables costs, once per term.
 
     Args:
         sources: those of the site; one with a period is watched where absence depends on it.
-        began: time of the first reading that is not late; not needed where `counts_silence` says
-            so, or where operators are told it otherwise and run even without readings.
     """
     wanted = [part for plan in plans for part in _wanted_by(plan, pull)]
     judged = (plan for plan in plans if isinstance(plan, Plan))
     watched = {name for plan in judged for name in watched_sources(plan, sources or {})}
-    counts = any(counts_silence(plan, sources or {}) for plan in plans)
-    return WantedReadings(simplified(wanted), frozenset(watched), began if counts else None)
+    return WantedReadings(simplified(wanted), frozenset(watched))
 
 
 def counts_silence(plan: PolicyPlan, sources: Mapping[str, PushSource]) -> bool:
@@ -684,8 +573,7 @@ Part = Callable[[str], npt.NDArray[Any]]
 class RowFilter:
     """Asks each identity once, each value by a few comparisons: some 5 to 20 ns a row.
 
-    Of rows of one stream at a time. Watched sources and the moment of the begin (`Interest.sources`
-    and `began`) are the caller's.
+    Of rows of one stream at a time. Watched sources and the moment of the begin are the caller's.
     """
 
     def __init__(self, interest: WantedReadings) -> None:
@@ -732,42 +620,64 @@ class RowFilter:
         if isinstance(values, ListedTexts):
             return _listed(part("value"), values.texts)
         if values not in self._squares:
-            self._squares[values] = _Squares(cover_of(values.array()))
+            self._squares[values] = _Squares(values.array())
         return self._squares[values].hold(part(values.axes[0]), part(values.axes[1]))
 
 
-class _Squares:
-    """A cover, its squares as a table of answers."""
+_FEW_BOXES = 8
+"""So many are asked one by one."""
+_SIDE = 256
+_FAR, _HUGE = 16.0, 1e300
+"""Corners are far away when all together reach so many times further than nearly all of them."""
 
-    def __init__(self, cover: Cover) -> None:
-        self._cover = cover
-        cells = np.array(cover.cells)
-        across, upward = (cells // cover.stride).astype(int), (cells % cover.stride).astype(int)
-        # A rim of squares that are not covered, for all points beyond.
-        shape = (across.max(initial=-1) + 2, upward.max(initial=-1) + 2)
-        self._covered = np.zeros(shape, np.bool_)
-        self._covered[across, upward] = True
+
+class _Squares:
+    """Squares of the plane that some box touches. A square at the rim goes on without end, so a
+    few boxes far away do not make the others too wide. There must be a box.
+    """
+
+    def __init__(self, boxes: Floats) -> None:
+        self._hull = (*boxes[:, :2].min(axis=0).tolist(), *boxes[:, 2:].max(axis=0).tolist())
+        self._boxes = boxes.tolist()
+        extents = [_extent(boxes[:, axis::2]) for axis in (0, 1)]
+        self._low = [low for low, _ in extents]
+        self._width = [(high - low) / _SIDE or 1.0 for low, high in extents]
+        (left, right), (low, high) = (
+            (self._square(boxes[:, axis], axis), self._square(boxes[:, axis + 2], axis) + 1)
+            for axis in (0, 1)
+        )
+        changes = np.zeros((_SIDE + 3, _SIDE + 3), np.int64)
+        for x, y, change in ((left, low, 1), (left, high, -1), (right, low, -1), (right, high, 1)):
+            np.add.at(changes, (x, y), change)
+        self._covered = changes.cumsum(axis=0).cumsum(axis=1) > 0
 
     def hold(self, x: Floats, y: Floats) -> Mask:
         """Which points lie in what is covered."""
-        cover = self._cover
-        found = _in_box(x, y, cover.hull)
-        if not cover.cells and len(cover.boxes) == 1:
-            return found
+        found = _in_box(x, y, self._hull)
         rows = np.flatnonzero(found)
         x, y = x[rows], y[rows]
-        near = _any_of([_in_box(x, y, box) for box in cover.boxes], len(rows))
-        if cover.cells:
-            near |= self._covered[self._square(x, 0), self._square(y, 1)]
-        found[rows] = near
+        if len(self._boxes) <= _FEW_BOXES:
+            found[rows] = _any_of([_in_box(x, y, box) for box in self._boxes], len(rows))
+        else:
+            found[rows] = self._covered[self._square(x, 0), self._square(y, 1)]
         return found
 
     def _square(self, values: Floats, axis: int) -> npt.NDArray[np.int64]:
-        rim = self._covered.shape[axis] - 1
+        """The number of the square, 0 and the last at the rim; it never falls as values rise."""
         with np.errstate(over="ignore"):
-            exact = np.floor((values - self._cover.low[axis]) / self._cover.width[axis])
-        # What lies before the first square counts as beyond the last.
-        return np.asarray(np.where(exact < 0, rim, np.minimum(exact, rim)), np.int64)
+            exact = np.floor((values - self._low[axis]) / self._width[axis]) + 1
+        return np.asarray(np.clip(exact, 0, _SIDE + 1), np.int64)
+
+
+def _extent(corners: Floats) -> tuple[float, float]:
+    """From where to where nearly all corners lie, on one axis; all of them, if none is far away."""
+    finite = corners[np.isfinite(corners) & (np.abs(corners) < _HUGE)]
+    if not len(finite):
+        return 0.0, 0.0
+    usual = np.percentile(finite, (5, 95), method="nearest")
+    whole = np.array((finite.min(), finite.max()))
+    low, high = (whole if np.ptp(whole) <= _FAR * np.ptp(usual) else usual).tolist()
+    return low, high
 
 
 def _in_box(x: Floats, y: Floats, box: tuple[float, float, float, float]) -> Mask:

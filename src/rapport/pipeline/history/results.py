@@ -34,7 +34,7 @@ from rapport.pipeline.history.detection_table import (
 )
 from rapport.pipeline.history.files import ReadingsFiles
 from rapport.pipeline.history.partitions import Layout
-from rapport.policy.replay.replay import FaultyRows
+from rapport.policy.replay.replay import FaultyRows, ReplayResult
 from rapport.policy.runner.deployed_plans import SituationCounts
 
 OUTPUT_COLUMNS = f"{DETECTION_COLUMNS}, report STRING, body BINARY, kind STRING"
@@ -136,11 +136,6 @@ class OutputFiles:
         made = OutputFiles(tempfile.mkdtemp(prefix="rapport-history-"))
         weakref.finalize(made, shutil.rmtree, made.directory, ignore_errors=True)
         return made
-
-    def files(self) -> list[str]:
-        """The Parquet files that hold detections; none for a directory elsewhere."""
-        folder = Path(self._folder(DETECTION))
-        return sorted(str(file) for file in folder.glob("*.parquet"))
 
     def detections(self) -> pa.Table:
         """All detections and undecided ones, as DETECTIONS."""
@@ -266,27 +261,12 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
         return unique_undecided(undecided_from(self.output.detections()))
 
 
-class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay on Spark found; `detections` in the order of the fixed output."""
+class SparkReplay(ReplayResult, frozen=True, kw_only=True):
+    """What a replay on Spark found."""
 
-    detections: list[Detection]
-    late: list[Cause]
-    """In the order of arrival."""
-    events: int
     layout: Layout
-    undecided: list[Undecided] = []
     late_count: int = 0
-    problems: list[Problem] = []
-    """The first thousand rows that could not be used, and policies that failed."""
-    faulty: list[FaultyRows] = []
-    """All rows that could not be used, by file and reason."""
-    first: int | None = None
-    last: int | None = None
-    """The smallest and the largest time of a reading."""
-    suppressed: dict[str, int] = {}
-    """Of each policy what `at most once per` left out."""
-    situations: dict[str, SituationCounts] = {}
-    """Of each policy with a situation, what is open and pending when recorded time ends."""
+    """All late readings; of many `late` has perhaps the first only."""
 
     @staticmethod
     def of(found: HistoryFound) -> SparkReplay:

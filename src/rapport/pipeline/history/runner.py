@@ -38,13 +38,13 @@ from rapport.pipeline.history.reading_filter import (
     interest_of,
     leaves_out,
 )
-from rapport.pipeline.history.results import HistoryFound, OutputFiles, SparkReplay, found_of
+from rapport.pipeline.history.results import HistoryFound, OutputFiles, found_of
 from rapport.pipeline.history.rows import rows_schema
 from rapport.pipeline.history.scan import FileAt, SparkEngine, default_parallelism
 from rapport.pipeline.history.tables import Pull, first_of, is_changing, tables_for_workers
 from rapport.pipeline.worker_tables import WorkerTables
 from rapport.policy.ontology import PushSource
-from rapport.policy.operators.base import END_OF_TIME, PullData
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import PolicyPlan, encode_plan
 from rapport.policy.runner.deployed_plans import check_plan
 from rapport.policy.situation_plan import SituationPlan
@@ -80,7 +80,7 @@ class PartCounts(msgspec.Struct, frozen=True):
     buckets: int
 
 
-def run_history(
+def find_in_history(
     spark: SparkSession,
     plans: Sequence[PolicyPlan],
     pull: Pull,
@@ -91,9 +91,13 @@ def run_history(
     sources: Mapping[str, PushSource] | None = None,
     progress: Callable[[int], None] | None = None,
     most_late: int | None = None,
+    output: str | None = None,
     until_ms: int | None = None,
-) -> SparkReplay:
+) -> HistoryFound:
     """What `LocalRunner` finds in the readings of `history` in arrival order, byte for byte.
+
+    Detections stay in the files that executors wrote below `output` (None: a temporary directory
+    that lives as long as the result).
 
     Args:
         pull: tables, or what they were at each time; if they change, plans run in slices of time
@@ -107,39 +111,6 @@ def run_history(
     Raises what `check_plan` raises, SiteError for files that cannot be read, and RapportErrors
     for everything that goes wrong on Spark.
     """
-    found = find_in_history(
-        spark,
-        plans,
-        pull,
-        history,
-        lateness_ms=lateness_ms,
-        partitions=partitions,
-        sources=sources,
-        progress=progress,
-        most_late=most_late,
-        until_ms=until_ms,
-    )
-    return SparkReplay.of(found)
-
-
-def find_in_history(
-    spark: SparkSession,
-    plans: Sequence[PolicyPlan],
-    pull: Pull,
-    history: ReadingsFiles,
-    *,
-    lateness_ms: int,
-    partitions: int | None = None,
-    sources: Mapping[str, PushSource] | None = None,
-    progress: Callable[[int], None] | None = None,
-    most_late: int | None = None,
-    end: int = END_OF_TIME,
-    output: str | None = None,
-    until_ms: int | None = None,
-) -> HistoryFound:
-    """The same, but detections stay in the files that executors wrote below `output` (None: a
-    temporary directory that lives as long as the result). Everything is decided up to before `end`.
-    """
     check_plans(plans, pull, sources)
     with spark_errors("running policies over history"):
         counts = part_counts(partitions, history.rows, default_parallelism(spark))
@@ -152,7 +123,6 @@ def find_in_history(
             lateness_ms=lateness_ms,
             parts=counts,
             sources=sources,
-            end=end,
             most_late=most_late,
             until_ms=until_ms,
         )
@@ -195,11 +165,10 @@ def evaluate_history(
     lateness_ms: int,
     parts: PartCounts,
     sources: Mapping[str, PushSource] | None = None,
-    end: int = END_OF_TIME,
     most_late: int | None = None,
     until_ms: int | None = None,
 ) -> HistoryFound:
-    """Runs plans over a history on any engine; see `run_history`."""
+    """Runs plans over a history on any engine; see `find_in_history`."""
     known = dict(sources or {})
     groups = groups_of(history)
     situations = [plan.policy for plan in plans if isinstance(plan, SituationPlan)]
@@ -221,7 +190,6 @@ def evaluate_history(
             lateness_ms=lateness_ms,
             parts=parts,
             sources=known,
-            end=end,
             most_late=most_late,
         )
         if any(counts_silence(plan, known) for plan in plans):
@@ -255,7 +223,6 @@ def plan_job(
     lateness_ms: int,
     parts: PartCounts,
     sources: dict[str, PushSource],
-    end: int = END_OF_TIME,
     most_late: int | None = None,
 ) -> tuple[Job, Layout]:
     """The job, and how its parts were laid out."""
@@ -267,7 +234,6 @@ def plan_job(
         partitions=parts.slices,
         buckets=parts.buckets,
         sources=sources,
-        end=end,
     )
     job = Job(
         plans=[encode_plan(plan) for plan in plans],

@@ -8,11 +8,9 @@ its place in it (`_metadata.row_index`); a row group is always read by one task,
 from __future__ import annotations
 
 import hashlib
-import io
 import pickle
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import redirect_stdout
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -37,6 +35,7 @@ from rapport.pipeline.history.files import READING_COLUMNS, ReadingsFile, Readin
 from rapport.pipeline.history.results import OUTPUT_COLUMNS, OutputFiles
 from rapport.pipeline.history.rows import FIRST_PART
 from rapport.pipeline.history.tables import Pull
+from rapport.pipeline.lake.spark_tables import plan_text
 from rapport.pipeline.session import is_connect
 
 if TYPE_CHECKING:
@@ -193,10 +192,7 @@ class SparkEngine:
 
     def explain(self, job: Job, history: ReadingsFiles) -> str:
         """The physical plan of a job."""
-        told = io.StringIO()
-        with redirect_stdout(told):
-            self.frame(job, history).explain("formatted")
-        return told.getvalue()
+        return plan_text(self.frame(job, history))
 
     def frame(
         self, job: Job, history: ReadingsFiles, chosen: Collection[FileAt] | None = None

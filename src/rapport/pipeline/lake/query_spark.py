@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.errors import InvalidInput, RapportError, nearest_names
 from rapport.lake.catalogue import lake_tables
 from rapport.lake.places import Lake
 from rapport.lake.query import (
@@ -23,47 +24,15 @@ from rapport.lake.query import (
 )
 from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.spark_tables import read_files
-from rapport.pipeline.session import as_question, is_connect
+from rapport.pipeline.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_QUESTION = frozenset(
-    [
-        "Aggregate",
-        "Distinct",
-        "Except",
-        "Filter",
-        "Generate",
-        "GlobalLimit",
-        "Intersect",
-        "Join",
-        "LateralJoin",
-        "LocalLimit",
-        "LocalRelation",
-        "Offset",
-        "OneRowRelation",
-        "Pivot",
-        "Project",
-        "ResolvedInlineTable",
-        "Sample",
-        "Sort",
-        "SubqueryAlias",
-        "Union",
-        "Unpivot",
-        "UnresolvedHaving",
-        "UnresolvedHint",
-        "UnresolvedInlineTable",
-        "UnresolvedRelation",
-        "UnresolvedSubqueryColumnAliases",
-        "UnresolvedTVFAliases",
-        "UnresolvedTableValuedFunction",
-        "UnresolvedWith",
-        "Window",
-        "WithWindowDefinition",
-    ]
-)
-"""What a question is parsed into. Whatever else Spark knows does something."""
+_QUESTIONS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
+"""The first words of questions."""
+_BEFORE = "SELECT * FROM (\n"
+"""Spark carries a command out as soon as it is given; a subquery cannot be one."""
 _RUNS_PROGRAMS = ("ScriptTransformation", "reflect(", "java_method(")
 _ON_FILES = "spark.sql.runSQLOnFiles"
 
@@ -74,7 +43,6 @@ def ask_spark(spark: SparkSession, lake: Lake | Path | str, sql: str) -> pa.Tabl
     """
     lake = Lake.at(lake)
     with spark_errors("asking the lake"), _only_views(spark):
-        _refuse_all_but_select(spark, sql)
         tables = lake_tables(lake)
         views = views_for(lake, tables, sql)
         for view in views:
@@ -91,13 +59,16 @@ def _ask(spark: SparkSession, sql: str, views: Sequence[View], known: Sequence[s
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        rows = spark.sql(as_question(sql) if is_connect(spark) else sql)
+        rows = spark.sql(f"{_BEFORE}{sql.rstrip().removesuffix(';')}\n)")
         # Nothing has run yet; what hides in a subquery stands in the whole plan.
         plan = _analyzed(rows)
         if any(name in plan for name in _RUNS_PROGRAMS):
             raise not_a_question("what runs a program")
         return rows.toArrow()
     except ParseException as error:
+        first = sql.split(maxsplit=1)[0].upper() if sql.strip() else ""
+        if first.isalpha() and not nearest_names(first, _QUESTIONS, 1):
+            raise not_a_question(first) from None
         raise _bad_sql(error) from None
     except AnalysisException as error:
         raise _translated(error, views, known) from None
@@ -107,28 +78,6 @@ def _analyzed(rows: DataFrame) -> str:
     if is_connect(rows.sparkSession):
         return str(rows._explain_string(extended=True))
     return str(rows._jdf.queryExecution().analyzed().toString())
-
-
-def _refuse_all_but_select(spark: SparkSession, sql: str) -> None:
-    """Spark carries commands out as soon as they are given, so they are found before."""
-    from pyspark.errors import ParseException
-
-    if is_connect(spark):
-        return  # put into a SELECT there, which can hold nothing else
-    try:
-        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
-    except ParseException as error:
-        raise _bad_sql(error) from None
-    for name in _nodes(plan):
-        if name not in _QUESTION:
-            raise not_a_question(name)
-
-
-def _nodes(plan: Any) -> Iterator[str]:
-    yield str(plan.getClass().getSimpleName()).rstrip("$")
-    children = plan.children()
-    for number in range(children.size()):
-        yield from _nodes(children.apply(number))
 
 
 @contextmanager
@@ -160,4 +109,5 @@ def _translated(error: Any, views: Sequence[View], known: Sequence[str]) -> Rapp
 
 def _bad_sql(error: Any) -> InvalidInput:
     text = str(error.getMessage() if hasattr(error, "getMessage") else error)
-    return bad_sql(text.split("\n\nJVM stacktrace")[0])
+    text = text.split("\n\nJVM stacktrace")[0].replace(_BEFORE, "")
+    return bad_sql(re.sub(r"(?<=line )\d+", lambda line: str(max(int(line[0]) - 1, 1)), text))

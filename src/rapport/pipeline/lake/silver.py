@@ -19,9 +19,7 @@ rows before are converted, in one commit with the schema.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,6 +69,7 @@ from rapport.pipeline.lake.spark_tables import (
     TABLE_FILES,
     TableFiles,
     collect_table_files,
+    plan_text,
     read_files,
     spark_path,
     spark_schema,
@@ -190,7 +189,8 @@ def explain_silver(spark: SparkSession, lake: Lake | Path | str, ontology: Ontol
             writing,
         ),
     ]
-    return "\n".join(f"{title}\n{_plan(frame)}" for title, frame in parts)
+    plans = ((title, plan_text(frame, "simple").strip()) for title, frame in parts)
+    return "\n".join(f"{title}\n{plan}\n" for title, plan in plans)
 
 
 # --- a run ----------------------------------------------------------------------------------------
@@ -761,13 +761,6 @@ def _writer(channel: str) -> str:
 
 def _taken(table: Table) -> dict[str, int]:
     return {name: table.progress(_writer(name)) or 0 for name in CHANNELS}
-
-
-def _plan(frame: DataFrame) -> str:
-    text = io.StringIO()
-    with redirect_stdout(text):
-        frame.explain()
-    return text.getvalue().strip() + "\n"
 
 
 # --- making it anew -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from datetime import date
 from functools import reduce
@@ -25,8 +25,6 @@ from rapport.lake.table import NewFile, Table, local_path, write_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FILES = "file BINARY"
-"""The schema of what writing tasks return: a `NewFile` in a row."""
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 128 * 1024 * 1024
 
 _BRONZE = (
@@ -147,7 +145,6 @@ def spark_schema(schema: pa.Schema) -> str:
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """Spark's name of a type."""
     if pa.types.is_dictionary(kind):
         return spark_type(kind.value_type)
     if pa.types.is_map(kind):
@@ -171,75 +168,46 @@ def write_rows(rows: DataFrame, table: Table, lake: Lake) -> list[NewFile]:
     """Executors write the rows into the table's folder; the driver gets a line for each file, to be
     committed with `table.commit`.
     """
-    names = table.schema.names
-    write = table_writer(table.uri, table.schema, table.partition_by, lake.options)
-    return collect_files(rows.select(*names).mapInArrow(write, FILES))
-
-
-def table_writer(
-    uri: str, schema: pa.Schema, partition_by: Sequence[str], options: Mapping[str, str]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with its rows: Parquet files of some size, a row for each."""
-    columns = list(partition_by)
+    uri, schema, options, columns = table.uri, table.schema, lake.options, table.partition_by
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in portions(batches):
-            yield file_rows(write_files(uri, rows.cast(schema), columns, options))
+        files = TableFiles({"": uri}, options, columns)
+        for batch in batches:
+            yield from files.add("", pa.Table.from_batches([batch]).cast(schema))
+        yield from files.finish()
 
-    return write
-
-
-def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches joined to tables worth a file; memory stays bounded."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
-    if rows:
-        yield pa.Table.from_batches(waiting)
+    chosen = rows.select(*schema.names)
+    return collect_table_files(chosen.mapInArrow(write, TABLE_FILES)).get("", [])
 
 
-def file_rows(files: Sequence[NewFile]) -> pa.RecordBatch:
-    """Files as rows that a task returns."""
-    encoded = [msgspec.msgpack.encode(file) for file in files]
-    return pa.RecordBatch.from_arrays([pa.array(encoded, pa.binary())], ["file"])
-
-
-def collect_files(rows: DataFrame) -> list[NewFile]:
-    """Runs the job that writes; a task that ran twice has written files that nobody names."""
-    found = rows.toArrow()["file"].to_pylist()
-    return [msgspec.msgpack.decode(one, type=NewFile) for one in found]
-
-
-def plan_text(rows: DataFrame) -> str:
+def plan_text(rows: DataFrame, mode: str = "formatted") -> str:
     """The physical plan, as `explain` prints it."""
     out = io.StringIO()
     with redirect_stdout(out):
-        rows.explain("formatted")
+        rows.explain(mode=mode)
     return out.getvalue()
 
 
-# --- several tables in one job --------------------------------------------------------------------
-
 TABLE_FILES = "name STRING, file BINARY"
-"""The schema of what tasks return that write several tables: the table's name, and a `NewFile`."""
+"""The schema of what writing tasks return: the table's name, and a `NewFile`."""
 
 
 class TableFiles:
     """Rows of several tables that a task collects and writes: files of some size, whatever the
     number of tables."""
 
-    def __init__(self, uris: Mapping[str, str], options: Mapping[str, str]) -> None:
-        self._uris, self._options = uris, options
+    def __init__(
+        self,
+        uris: Mapping[str, str],
+        options: Mapping[str, str],
+        partition_by: Sequence[str] = ("day",),
+    ) -> None:
+        self._uris, self._options, self._partition_by = uris, options, list(partition_by)
         self._waiting: dict[str, list[pa.Table]] = {}
         self._rows = self._size = 0
 
     def add(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Takes rows of a table partitioned by `day`; yields what was written meanwhile."""
+        """Takes rows of a table; yields what was written meanwhile."""
         if not rows.num_rows:
             return
         self._waiting.setdefault(name, []).append(rows)
@@ -248,16 +216,19 @@ class TableFiles:
             yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Writes what is left."""
         for name, tables in sorted(self._waiting.items()):
-            new = write_files(self._uris[name], pa.concat_tables(tables), ["day"], self._options)
+            rows = pa.concat_tables(tables)
+            new = write_files(self._uris[name], rows, self._partition_by, self._options)
             names = pa.array([name] * len(new), pa.string())
-            yield pa.RecordBatch.from_arrays([names, file_rows(new).column(0)], ["name", "file"])
+            encoded = pa.array([msgspec.msgpack.encode(file) for file in new], pa.binary())
+            yield pa.RecordBatch.from_arrays([names, encoded], ["name", "file"])
         self._waiting, self._rows, self._size = {}, 0, 0
 
 
 def collect_table_files(rows: DataFrame) -> dict[str, list[NewFile]]:
-    """Runs the job that writes several tables; the files by table."""
+    """Runs the job that writes; the files by table. A task that ran twice has written files that
+    nobody names.
+    """
     found: dict[str, list[NewFile]] = {}
     for row in rows.toArrow().to_pylist():
         file = msgspec.msgpack.decode(row["file"], type=NewFile)

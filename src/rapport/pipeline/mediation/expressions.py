@@ -9,7 +9,7 @@ rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from rapport.pipeline.mediation.operations import (
 )
 from rapport.pipeline.mediation.payload import doubts_of_payload, parsed
 from rapport.pipeline.mediation.python_rows import ByRows, part_columns
-from rapport.pipeline.mediation.source_plans import Ways, ways_of
+from rapport.pipeline.mediation.source_plans import SourceWay, ways_of
 from rapport.pipeline.mediation.spark_columns import ColumnWriter
 from rapport.pipeline.mediation.worker_rows import (
     OUTCOME_ROWS,
@@ -294,36 +294,35 @@ def mediated(
     _check_columns(rows)
     ways = ways_of(meanings, sources, native=native)
     _check_possible(ways, is_stream=rows.isStreaming)
-    named = functions.col("channel")
-    found = [
-        native_outcomes(spark, rows.where(named == RAW_PREFIX + plan.source), plan, meanings)
-        for plan in ways.native
-    ]
-    for source in ways.in_order:
-        chosen = rows.where(named == RAW_PREFIX + source)
-        ordered = chosen.coalesce(1).sortWithinPartitions("position")
-        found.append(_by_rows(ordered, ByRows(meanings, in_order=True)))
+    found: list[DataFrame] = []
+    for way in ways:
+        own = rows.where(functions.col("channel") == RAW_PREFIX + way.source)
+        if way.plan is not None:
+            found.append(native_outcomes(spark, own, way.plan, meanings))
+        elif way.kind == "in order":
+            ordered = own.coalesce(1).sortWithinPartitions("position")
+            found.append(_by_rows(ordered, ByRows(meanings, in_order=True)))
     others = _others(rows, ways, sources)
-    if others is not None:
-        found.append(_by_rows(others, ByRows(meanings)))
+    if others is not None or not found:
+        nothing = rows.where(functions.lit(False))
+        found.append(_by_rows(nothing if others is None else others, ByRows(meanings)))
     outcomes = reduce(lambda one, other: one.unionByName(other), found)
     return MediationOutcomes(outcomes, dict(meanings.ontology.streams()))
 
 
-def _others(rows: DataFrame, ways: Ways, sources: Iterable[str] | None) -> DataFrame | None:
+def _others(
+    rows: DataFrame, ways: Sequence[SourceWay], sources: Iterable[str] | None
+) -> DataFrame | None:
     """What goes through Python in any order; None when that is nothing."""
     from pyspark.sql import functions
 
     named = functions.col("channel")
-    done = [plan.source for plan in ways.native] + list(ways.in_order) + list(ways.into)
     if sources is None:
         raw = rows.where(named.startswith(RAW_PREFIX))
-        names = [RAW_PREFIX + each for each in done]
-        return raw.where(~named.isin(*names)) if names else raw
-    rest = [RAW_PREFIX + each for each in ways.by_rows]
-    if not rest and (ways.native or ways.in_order):
-        return None
-    return rows.where(named.isin(*rest))
+        done = [RAW_PREFIX + way.source for way in ways if way.kind != "rows"]
+        return raw.where(~named.isin(*done)) if done else raw
+    rest = [RAW_PREFIX + way.source for way in ways if way.kind == "rows"]
+    return rows.where(named.isin(*rest)) if rest else None
 
 
 def outcomes_schema() -> str:
@@ -361,17 +360,17 @@ def _check_columns(rows: DataFrame) -> None:
         )
 
 
-def _check_possible(ways: Ways, *, is_stream: bool) -> None:
-    for source, why in ways.refused.items():
-        raise Unsupported(
-            f"mediating {source!r}: {why},",
-            "Spark",
-            hint="let the node mediate it, or name the other sources: sources = [...]",
-        )
-    if is_stream and ways.in_order:
-        source = ways.in_order[0]
-        raise Unsupported(
-            f"mediating {source!r} in a stream: {ways.why[source]},",
-            "Spark",
-            hint="mediate its history in a batch, or let the node mediate it",
-        )
+def _check_possible(ways: Iterable[SourceWay], *, is_stream: bool) -> None:
+    for way in ways:
+        if way.kind == "refused":
+            raise Unsupported(
+                f"mediating {way.source!r}: {way.why},",
+                "Spark",
+                hint="let the node mediate it, or name the other sources: sources = [...]",
+            )
+        if is_stream and way.kind == "in order":
+            raise Unsupported(
+                f"mediating {way.source!r} in a stream: {way.why},",
+                "Spark",
+                hint="mediate its history in a batch, or let the node mediate it",
+            )

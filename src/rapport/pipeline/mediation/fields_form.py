@@ -144,7 +144,7 @@ class _FieldsPlan:
         if pattern and not is_fixed_pattern(pattern):
             self._show(place, f"time, {pattern}", "only Python reads this pattern")
             text = PayloadField(rule.field, "text")
-            return StepResult((text,), InstantStep(pattern, rule.zone, "first"), ("integer",), 0)
+            return StepResult((text,), InstantStep(pattern, rule.zone), ("integer",), 0)
         self._show(place, f"time, {rule.format}" + (f" in {rule.zone}" if rule.zone else ""))
         return Instant(text, pattern, rule.zone)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
-from rapport.core.times import Fold
 from rapport.mediation.types import TAG, Types
 from rapport.units.quantities import Affine, DecimalMark
 
@@ -97,7 +96,6 @@ class Instant(msgspec.Struct, frozen=True, tag=True):
     of: Node
     pattern: str = ""
     zone: str = ""
-    fold: Fold = "first"
     kind: Kind = "integer"
 
 
@@ -315,16 +313,6 @@ class Obj(msgspec.Struct):
 
 
 Symbol = Field | CalculatedValue | Obj
-
-
-class Around(Protocol):
-    """The plan under way."""
-
-    def field(self, field: Field, look: str) -> PayloadField:
-        """How a field is taken out of the payload."""
-
-    def show(self, place: str, what: str, why: str = "") -> None:
-        """A step for people; `why` it is Python's."""
 
 
 def opened(symbol: Symbol, types: Types, place: str) -> Obj:

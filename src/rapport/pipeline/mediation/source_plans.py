@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -13,39 +14,44 @@ from rapport.pipeline.mediation.operations import NativePlan, NotColumnsError, S
 from rapport.pipeline.mediation.typed_form import typed_plan
 
 
-class Ways(msgspec.Struct):
-    """Sources by the way their events go: as columns, through Python in any order, through Python
-    in the order of the channel, or not at all. `into` are those that give no readings.
+class SourceWay(msgspec.Struct, frozen=True):
+    """The way that the events of a source go: as columns, through Python in any order (`rows`),
+    through Python in the order of the channel, or not at all; and why.
     """
 
-    native: list[NativePlan] = []
-    by_rows: list[str] = []
-    in_order: list[str] = []
-    refused: dict[str, str] = {}
-    into: list[str] = []
-    why: dict[str, str] = {}
+    source: str
+    kind: Literal["native", "rows", "in order", "refused", "no readings"]
+    why: str = ""
+    plan: NativePlan | None = None
+    """Of native ones."""
 
 
-def ways_of(meanings: Meanings, sources: Iterable[str] | None, *, native: bool = True) -> Ways:
+def ways_of(
+    meanings: Meanings, sources: Iterable[str] | None, *, native: bool = True
+) -> list[SourceWay]:
     """The ways of all sources, or of some; raises UnknownName."""
-    chosen = list(meanings.bindings) if sources is None else list(sources)
-    found = Ways()
-    for source in chosen:
-        binding = meanings.bindings.get(source)
-        if binding is None:
-            raise UnknownName("source", source, list(meanings.bindings), code="source.unbound")
-        others, order = why_with_others(meanings, source), why_in_order(meanings, source)
-        if not binding.concept:
-            found.into.append(source)
-            found.why[source] = "it gives no readings, but events of a type of root"
-        elif others:
-            found.refused[source] = found.why[source] = others
-        elif order:
-            found.in_order.append(source)
-            found.why[source] = order
-        else:
-            _as_columns(found, meanings, source, native)
-    return found
+    chosen = meanings.bindings if sources is None else sources
+    return [_way(meanings, source, native) for source in chosen]
+
+
+def _way(meanings: Meanings, source: str, native: bool) -> SourceWay:
+    binding = meanings.bindings.get(source)
+    if binding is None:
+        raise UnknownName("source", source, list(meanings.bindings), code="source.unbound")
+    if not binding.concept:
+        return SourceWay(
+            source, "no readings", "it gives no readings, but events of a type of root"
+        )
+    if others := why_with_others(meanings, source):
+        return SourceWay(source, "refused", others)
+    if order := why_in_order(meanings, source):
+        return SourceWay(source, "in order", order)
+    if not native:
+        return SourceWay(source, "rows", "as asked")
+    try:
+        return SourceWay(source, "native", plan=native_plan(meanings, source))
+    except NotColumnsError as error:
+        return SourceWay(source, "rows", str(error))
 
 
 def native_plan(meanings: Meanings, source: str) -> NativePlan:
@@ -65,18 +71,6 @@ def native_plan(meanings: Meanings, source: str) -> NativePlan:
         raise NotColumnsError(name or source, error.message) from None
     fields_of(plan)
     return plan
-
-
-def _as_columns(found: Ways, meanings: Meanings, source: str, native: bool) -> None:
-    if not native:
-        found.by_rows.append(source)
-        found.why[source] = "as asked"
-        return
-    try:
-        found.native.append(native_plan(meanings, source))
-    except NotColumnsError as error:
-        found.by_rows.append(source)
-        found.why[source] = str(error)
 
 
 class SourceExplanation(msgspec.Struct, frozen=True):
@@ -106,21 +100,13 @@ def explain_mediation(
 
     In every way, rows that columns are not certain about go through the generated Python.
     """
-    ways = ways_of(meanings, sources)
-    steps = {plan.source: plan.steps for plan in ways.native}
-    kinds = {source: "rows" for source in ways.by_rows}
-    kinds |= {source: "in order" for source in ways.in_order}
-    kinds |= {source: "refused" for source in ways.refused}
-    kinds |= {source: "no readings" for source in ways.into}
-    kinds |= dict.fromkeys(steps, "native")
-    chosen = meanings.bindings if sources is None else list(sources)
     return [
         SourceExplanation(
-            source,
-            meanings.bindings[source].interpretation,
-            kinds[source],
-            ways.why.get(source, ""),
-            steps.get(source, ()),
+            way.source,
+            meanings.bindings[way.source].interpretation,
+            way.kind,
+            way.why,
+            way.plan.steps if way.plan is not None else (),
         )
-        for source in chosen
+        for way in ways_of(meanings, sources)
     ]

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import RapportError
-from rapport.core.times import from_iso, from_pattern
+from rapport.core.times import from_pattern
 from rapport.mediation.codegen.runtime import callable_of
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.conversion.lookups import ConversionEnvironment, SiteTables
@@ -44,16 +44,13 @@ class PolarStep(msgspec.Struct, frozen=True):
 
 
 class InstantStep(msgspec.Struct, frozen=True):
-    """Text to milliseconds, by a pattern or ISO 8601."""
+    """Text to milliseconds by a pattern; of a repeated hour it is the first."""
 
     pattern: str
     zone: str
-    fold: Any
 
     def function(self) -> Callable[..., Sequence[Any]]:
-        if self.pattern:
-            return lambda text: (from_pattern(text, self.pattern, self.zone, self.fold),)
-        return lambda text: (from_iso(text, self.zone, self.fold),)
+        return lambda text: (from_pattern(text, self.pattern, self.zone, "first"),)
 
 
 class ConversionStep:

@@ -62,7 +62,6 @@ from rapport.pipeline.mediation.instants import is_fixed_pattern
 from rapport.pipeline.mediation.meanings import SentTables
 from rapport.pipeline.mediation.operations import (
     Arithmetic,
-    Around,
     CalculatedValue,
     Constant,
     EnvelopeTime,
@@ -154,7 +153,7 @@ _SCALARS = ("number", "integer", "text", "boolean")
 class Conversions:
     """Conversions on symbols: as operations where there are some, else as a step in Python."""
 
-    def __init__(self, types: Types, tables: SentTables, around: Around) -> None:
+    def __init__(self, types: Types, tables: SentTables, around: _TypedPlan) -> None:
         self._types, self._tables, self._around = types, tables, around
 
     def one(self, conversion: Conversion, value: Symbol, place: str) -> Symbol:
@@ -285,7 +284,7 @@ class Conversions:
             if len(texts) == 1
             else operations.Concatenation(texts, how.separator)
         )
-        return [CalculatedValue(operations.Instant(whole, pattern, how.zone, how.fold))]
+        return [CalculatedValue(operations.Instant(whole, pattern, how.zone))]
 
     def _framed(
         self,
@@ -428,7 +427,7 @@ def _why_python(how: Any) -> str:
 class Results:
     """What a source gives, taken out of the value that its plan ends with."""
 
-    def __init__(self, types: Types, around: Around) -> None:
+    def __init__(self, types: Types, around: _TypedPlan) -> None:
         self._types, self._around = types, around
 
     def key(self, value: Obj) -> Node:

@@ -54,7 +54,6 @@ class LiveThread:
         self._thread = threading.Thread(target=self._work, name="live", daemon=True)
 
     def start(self) -> None:
-        """Begins."""
         self._thread.start()
 
     def join(self, seconds: float) -> bool:

@@ -20,7 +20,6 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 def begun(status: JobStatus, now_ms: int) -> None:
-    """The job begins a batch."""
     status.state, status.began = "running", now_ms
 
 

@@ -73,7 +73,6 @@ class PolicyAssignment(msgspec.Struct, frozen=True, kw_only=True):
         return {name: key.alias for name, key in self.keys.items()} | self.homes
 
     def explain(self) -> list[str]:
-        """One line for each policy."""
         parted = {
             name: f"{name}: {self.buckets} buckets by {key.alias}"
             for name, key in self.keys.items()
@@ -142,7 +141,6 @@ def plan_of_bucket(
     stopped: Mapping[str, str] | None = None,
     needed: Mapping[str, NeededValues] | None = None,
 ) -> BucketPlan:
-    """The plan of one bucket."""
     own = tuple(one for one in plans if shares.homes.get(one.policy, number) == number)
     names = {one.policy for one in own}
     return BucketPlan(
@@ -270,7 +268,6 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
     """See BucketPlan."""
 
     def plans(self) -> list[PolicyPlan]:
-        """The plans of all policies."""
         return [decode_plan(raw) for raw in self.encoded]
 
 

@@ -9,7 +9,6 @@ anew with them.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from rapport.core.detection import DETECTED, ENDED, UNDECIDED
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock, SystemClock
-from rapport.kernel.files import make_private_directory
+from rapport.kernel.files import make_private_directory, write_atomically
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.datasource.append import AppendTarget, open_append
 from rapport.pipeline.datasource.locations import Location, OpenChannels, location_of
@@ -550,9 +549,4 @@ def read_checkpoint(directory: Path, site: str) -> LiveCheckpoint | None:
 def write_checkpoint(directory: Path, made: LiveCheckpoint) -> None:
     """Writes the file whole or not at all."""
     make_private_directory(directory)
-    new = directory / f".{FILE}.new"
-    with new.open("wb") as file:
-        file.write(msgspec.json.encode(made))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(directory / FILE)
+    write_atomically(directory / FILE, msgspec.json.encode(made))

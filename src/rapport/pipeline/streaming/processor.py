@@ -27,7 +27,6 @@ class SparkBucketStore:
         self._entries = handle.getListState("pieces", _ENTRY_COLUMNS)
 
     def mark(self) -> StateMark | None:
-        """See BucketStore."""
         kept = self._mark.get()
         if kept is None:
             return None
@@ -35,7 +34,6 @@ class SparkBucketStore:
         return StateMark(bytes(digest), *numbers)
 
     def entries(self) -> Iterator[StateEntry]:
-        """See BucketStore."""
         for entry, digest, piece in self._entries.get():
             yield StateEntry(entry, bytes(digest), bytes(piece))
 
@@ -46,7 +44,6 @@ class SparkBucketStore:
         self._mark.update((mark.digest, mark.entries, mark.given_bytes, mark.snapshot_bytes))
 
     def replace(self, mark: StateMark, entries: Sequence[StateEntry]) -> None:
-        """See BucketStore."""
         self._entries.clear()
         self.add(mark, entries)
 
@@ -63,7 +60,6 @@ class BucketProcessor(StatefulProcessor):  # type: ignore[misc]
         self._store = SparkBucketStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        """The batches of one micro-batch."""
         yield from (SparkRow(**row) for row in self._output(key, (row["parcel"] for row in rows)))
 
     def _output(self, key: Any, raw: Iterable[Any]) -> Iterator[dict[str, Any]]:
@@ -79,7 +75,6 @@ class PandasBucketProcessor(BucketProcessor):
     """The same for Spark 4.0, whose processors get and give pandas frames."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        """The batches of one micro-batch."""
         import pandas as pd  # type: ignore[import-untyped]
 
         raw = (parcel for frame in rows for parcel in frame["parcel"])

@@ -146,7 +146,6 @@ class JobHandle:
 
     @staticmethod
     def of(job: LiveJob) -> JobHandle:
-        """Encodes a job."""
         return JobHandle(pickle.dumps(job, pickle.HIGHEST_PROTOCOL), job.stamp)
 
     def worker(self) -> BucketWorker:

@@ -1,1 +1,1 @@
-"""Conformance suites that every back end passes."""
+"""Suites of output and input adapters."""

@@ -15,7 +15,7 @@ from rapport.channel.channel import AppendResult, Channel, Channels, Subscriptio
 from rapport.channel.consumers import GUARANTEES, Effect, Emit, serve_with
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.suites.channel import ChannelPlace, numbered, play
+from support.suites.channel import ChannelPlace, numbered, play
 
 COUNT = 12
 STEPS = (

@@ -17,7 +17,7 @@ from rapport.channel.requests.leases import Answers, SettlementResult
 from rapport.channel.requests.request import Batch, Request
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import Event
-from rapport.testing.suites.channel import ChannelPlace, numbered, play
+from support.suites.channel import ChannelPlace, numbered, play
 
 ME, YOU = "me", "you"
 
