@@ -60,6 +60,9 @@ def test(arguments: list[str]) -> int:
     """
     long = "--long" in arguments
     chosen = [argument for argument in arguments if argument != "--long"]
+    if long:
+        # Before a release property tests try all their cases (tests/support/examples.py).
+        os.environ.setdefault("HYPOTHESIS_PROFILE", "full")
     if chosen:
         return _step("tests", _pytest(*chosen))
     marks = () if long else ("-m", "not long")

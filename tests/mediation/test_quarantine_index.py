@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_embedded, open_memory
@@ -137,7 +137,6 @@ async def agree(held_back: QuarantineIndex, model: Model, channels: Any) -> None
 
 
 @given(acts=ACTS)
-@settings(deadline=None, max_examples=60)
 @pytest.mark.slow
 def test_the_index_agrees_with_the_log(acts: list[Act]) -> None:
     asyncio.run(played(acts))

@@ -20,6 +20,7 @@ from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
 from rapport.web.server import MOST_HEAD_BYTES, MinimumPace
+from support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -245,7 +246,7 @@ def test_no_bytes_on_the_port_break_the_node(served_node: Callable[..., Any]) ->
         ]
     )
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(pieces | st.binary(max_size=8), max_size=14).map(b"".join))
     def collect(sent: bytes) -> None:
         found.append(sent)
