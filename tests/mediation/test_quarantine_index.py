@@ -181,8 +181,8 @@ async def memory_for(directory: Path, count: int) -> int:
 
 @pytest.mark.slow
 def test_a_hundred_times_as_many_need_no_more_memory(tmp_path: Path) -> None:
-    some = asyncio.run(memory_for(tmp_path / "some", 300))
-    many = asyncio.run(memory_for(tmp_path / "many", 30_000))
+    some = asyncio.run(memory_for(tmp_path / "some", 100))
+    many = asyncio.run(memory_for(tmp_path / "many", 10_000))
     assert many < some + 20_000
 
 

@@ -37,7 +37,7 @@ from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = [8, pytest.param(20, marks=pytest.mark.long)]
+ROUNDS = [3, pytest.param(20, marks=pytest.mark.long)]
 PUBLISHERS = 3
 SECONDS_BETWEEN_POSTS = 0.02
 GUARDS = ("mail:ana@example.org", "mail:ben@example.org")
@@ -335,7 +335,7 @@ def test_sigterm_under_load_drains_and_ends_well_and_nothing_is_lost(
         with NodeProcess(site) as node:
             publishers = make_publishers(node, Chance(7))
             with at_work(*publishers):
-                for _ in range(3):
+                for _ in range(2):
                     node.start()
                     wait_for_more(publishers, 100)
                     code, seconds = node.stop()

@@ -25,7 +25,7 @@ from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 
-RELOADS, KILLS = 12, 3
+RELOADS, KILLS = 6, 2
 PEOPLE = """
 [peers.joe]
 addresses = ["inbox:"]

@@ -410,7 +410,10 @@ async def publish(directory: Path, store: str, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("store", "lease_ms"), [("nats", 0), ("postgres", 0), ("postgres", 1_500)])
+@pytest.mark.parametrize(
+    ("store", "lease_ms"),
+    [("nats", 0), pytest.param("postgres", 0, marks=pytest.mark.long), ("postgres", 1_500)],
+)
 def test_two_processes_take_each_message_once_also_when_one_is_killed(
     store: str, lease_ms: int, tmp_path: Path, request: pytest.FixtureRequest
 ):
