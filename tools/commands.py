@@ -66,9 +66,9 @@ def test(arguments: list[str]) -> int:
     if chosen:
         return _step("tests", _pytest(*chosen))
     marks = () if long else ("-m", "not long")
-    # Of four workers three are at work: one waits until the one with Spark has ended. More than
+    # Of five workers four are at work: one waits until the one with Spark has ended. More than
     # cores, as many tests wait for servers, processes and deadlines most of their time.
-    spread = ("-n", "4", "--dist", "loadfile")
+    spread = ("-n", "5", "--dist", "loadfile")
     if (code := _step("tests", _pytest(*spread, *marks, "-q", "--durations=25"))) == TESTS_FAILED:
         code = _second_look()
     return code

@@ -1,9 +1,9 @@
 """How one run of all tests is spread over worker processes: files stay whole, the tests on Spark
 have a process of their own, and what takes long begins first.
 
-Spark uses a Java process and Python workers beside the process that tests it. So of `n` workers one
-has the tests on Spark and ends with them, and one waits until then: `n - 1` are at work at any
-time. Files stay whole because many start a server, and start it once.
+Spark uses a Java process and Python workers beside the process that tests it. So of `n` workers
+one has nearly all tests on Spark and ends with them, and one waits until then: `n - 1` are at work
+at any time. Files stay whole because many start a server, and start it once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,16 @@ from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 SPARK = "all files with tests on Spark"
 """The name of the one unit of work that holds them."""
+BESIDE = frozenset(
+    {
+        "tests/docs/test_history.py",
+        "tests/pipeline/test_package.py",
+        "tests/pipeline/test_session.py",
+        "tests/walks/test_position_to_phone.py",
+    }
+)
+"""Files that do much else, or start a Spark of their own: they are spread with the slow ones, since
+the run would otherwise wait for the worker with Spark."""
 _LEAST_WORKERS = 3
 """One for Spark, one that waits for it, one for the rest."""
 
@@ -100,7 +110,8 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         if file not in self._ranks:
-            self._ranks[file] = rank((self._root / file).read_text(encoding="utf-8"))
+            when = rank((self._root / file).read_text(encoding="utf-8"))
+            self._ranks[file] = max(when, 1) if file in BESIDE else when
         return file if self._ranks[file] else SPARK
 
 
