@@ -171,7 +171,7 @@ def pytest_terminal_summary(
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`-n 5 --dist loadfile`: whole files, Spark beside the others, what takes long first."""
+    """`-n 4 --dist loadfile`: whole files, Spark beside the others, what takes long first."""
     if config.getvalue("dist") != "loadfile":
         return None
     from support.spreading import LongestFirst
