@@ -107,4 +107,4 @@ def in_a_process(*words: str) -> subprocess.CompletedProcess[bytes]:
     """A command starts and ends a session of its own; tests of this process share another."""
     command = (sys.executable, "-m", "rapport.cli.main", *words)
     quick = {**os.environ, **QUICK_START}
-    return subprocess.run(command, capture_output=True, check=False, timeout=120, env=quick)
+    return subprocess.run(command, capture_output=True, check=False, timeout=300, env=quick)
