@@ -140,6 +140,7 @@ def test_nothing_is_lost_by_reloads_under_load_and_kills_right_after(tmp_path: P
         thread.start()
         try:
             reload_and_kill(site, node)
+            assert wait_until(lambda: len(sender.messages) > 20)
         finally:
             stop.set()
             thread.join()
