@@ -315,6 +315,7 @@ def test_kills_of_a_node_under_load_lose_and_repeat_nothing(
                         assert node.kill() == -signal.SIGKILL
                     node.start()
                     wait_for_more(publishers, 30)
+                    assert wait_until(lambda: bool(guard.answered), SETTLE_SECONDS)
                 settle(site, mailbox)
             settle_answers(site, guard.answered)
             assert node.stop()[0] == 0, node.told
