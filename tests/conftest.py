@@ -19,6 +19,7 @@ from blockbuster import BlockBuster
 from hypothesis import HealthCheck, settings
 
 from rapport.kernel.clock import ManualClock
+from support.examples import FULL, PROFILE, examples
 from support.unhurried import name_of, read_names, unhurried, write_names
 
 _TESTS = str(Path(__file__).parent)
@@ -27,12 +28,13 @@ UNHURRIED = Path(__file__).with_name("unhurried.txt")
 settings.register_profile(
     "default",
     deadline=None,
-    max_examples=60,
+    max_examples=examples(FULL),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,
 )
+settings.register_profile("full", settings.get_profile("default"))
 settings.register_profile("long", deadline=None, max_examples=2_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.load_profile(PROFILE)
 
 
 @pytest.fixture

@@ -56,15 +56,18 @@ def check(arguments: list[str]) -> int:
 
 def test(arguments: list[str]) -> int:
     """All tests on two cores, those on Spark beside the others (`tests/support/spreading.py`);
-    arguments go to pytest.
+    arguments go to pytest. What is marked `long` runs with `--long`, or when it is asked for.
     """
     long = "--long" in arguments
     chosen = [argument for argument in arguments if argument != "--long"]
+    if long:
+        # Before a release property tests try all their cases (tests/support/examples.py).
+        os.environ.setdefault("HYPOTHESIS_PROFILE", "full")
+    is_chosen_by_mark_or_name = any(one == "-m" or "::" in one for one in chosen)
+    marks = () if long or is_chosen_by_mark_or_name else ("-m", "not long")
     if chosen:
-        return _step("tests", _pytest(*chosen))
-    marks = () if long else ("-m", "not long")
-    # Of four workers three are at work: one waits until the one with Spark has ended. More than
-    # cores, as many tests wait for servers, processes and deadlines most of their time.
+        return _step("tests", _pytest(*marks, *chosen))
+    # More than cores, as many tests wait for servers, processes and deadlines most of their time.
     spread = ("-n", "4", "--dist", "loadfile")
     if (code := _step("tests", _pytest(*spread, *marks, "-q", "--durations=25"))) == TESTS_FAILED:
         code = _second_look()

@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
@@ -103,7 +103,6 @@ def reachable(count: int, edges: list[tuple[int, int]], start: int) -> set[int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(graph=graphs(), data=st.data())
 def test_each_event_is_stored_once_wherever_a_way_leads(graph, data) -> None:
     count, edges = graph

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rapport.kernel.clock import Chance
+from support.examples import examples
 from support.processes.javascript import node_program
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 CLIENT = Path(__file__).parents[2] / "clients" / "javascript"
 CHILD = Path(__file__).with_name("javascript_child.mjs")
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'
-ROUNDS = 5
+ROUNDS = examples(5)
 
 
 def run_script(script: str, *arguments: str, timeout: float = 60) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
+from support.examples import examples
 
 NOON = 1_772_452_800_000
 MINUTE, HOUR = 60_000, 3_600_000
@@ -295,7 +296,7 @@ def test_a_content_that_is_too_long_harms_only_itself():
     field=st.sampled_from(["type", "subtype", "id", "conversation", "language", "refers_to"]),
     value=st.text(st.characters(categories=("Cc", "Zl", "Cs")), min_size=1) | st.just("x" * 201),
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_names_with_line_breaks_or_without_end_get_nowhere(field, value):
     async def scenario():
         place = Place()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
@@ -240,7 +240,6 @@ any_message = st.builds(
 
 
 @given(st.lists(any_message, max_size=8), st.booleans(), st.sampled_from(["hold", "refuse"]))
-@settings(max_examples=100)
 def test_whatever_comes_each_message_is_taken_or_refused_with_a_reason(messages, back, expired):
     async def scenario():
         clock = ManualClock(1_772_452_800_000)

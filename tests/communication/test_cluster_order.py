@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.cluster_order import Crossings, HandoffQueue, ShareProgress
@@ -216,7 +216,6 @@ class World:
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 10**9), count=st.integers(1, 4), steps=st.integers(0, 300))
-@settings(max_examples=100, deadline=None)
 def test_every_peer_gets_each_message_once_in_the_order_of_input_whichever_process_dies(
     seed, count, steps
 ):

@@ -15,13 +15,13 @@ from rapport.communication.cluster_leases import (
     next_moves,
     share_of,
 )
+from support.examples import examples
 
 INSTANCES = st.sets(st.text("abcdef0123", min_size=1, max_size=6), min_size=1, max_size=9)
 COUNTS = st.integers(1, 64)
 
 
 @given(INSTANCES, COUNTS)
-@settings(max_examples=100)
 def test_everybody_holds_the_same_number_or_one_less(instances, count):
     owners = fair_owners(instances, count)
     assert sorted(owners) == list(range(count))
@@ -31,7 +31,7 @@ def test_everybody_holds_the_same_number_or_one_less(instances, count):
 
 
 @given(INSTANCES, COUNTS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_order_in_which_instances_are_seen_changes_nothing(instances, count):
     seen = sorted(instances)
     assert fair_owners(seen, count) == fair_owners(seen[::-1], count)
@@ -77,7 +77,6 @@ def test_one_who_was_paused_judges_by_what_it_sees_after_the_pause():
     st.integers(1, 24),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=100)
 def test_moves_end_in_the_fair_division_and_never_take_from_the_living(alive, dead, count, choose):
     dead = dead - alive
     names = [*sorted(alive), *sorted(dead), ""]

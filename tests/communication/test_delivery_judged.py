@@ -20,6 +20,7 @@ from rapport.communication.delivery_state import (
     QueueDelivery,
 )
 from rapport.communication.privacy import AllowedDelivery, Hold, Refuse
+from support.examples import examples
 from support.processes.delivery_play import INBOX, MAIL, NOW, Play, member
 
 _PATH = Path(__file__).with_name("judge_delivery.py")
@@ -98,7 +99,7 @@ def newest(play):
 
 
 @pytest.mark.slow
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(
     first=stages,
     chain=st.lists(stages, max_size=2),

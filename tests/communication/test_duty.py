@@ -22,6 +22,7 @@ from rapport.communication.duty import (
 )
 from rapport.communication.privacy import DateSpan, DaySpan, LocalTimes, parse_hours
 from rapport.core.times import parse_time
+from support.examples import examples
 
 VIENNA = "Europe/Vienna"
 DAY = 86_400_000
@@ -204,13 +205,13 @@ def judged(roster, now_ms):
 
 
 @given(rosters, moments)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_on_duty_is_what_a_wall_clock_says(roster, now_ms):
     assert on_duty(roster, now_ms) == judged(roster, now_ms)
 
 
 @given(rosters, moments, st.lists(st.floats(0, 1), min_size=1, max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_spans_have_no_holes_and_hold_at_every_moment_in_them(roster, start, picks):
     found = duty_spans(roster, start, start + 6 * DAY)
     assert (found[0].start, found[-1].end) == (start, start + 6 * DAY)
@@ -224,7 +225,7 @@ def test_spans_have_no_holes_and_hold_at_every_moment_in_them(roster, start, pic
 
 
 @given(rosters, moments)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_next_change_is_the_end_of_the_span_of_now(roster, now_ms):
     change = next_change(roster, now_ms)
     if change is None:

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
@@ -129,7 +129,6 @@ outcomes = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(
     sent=st.lists(
         st.tuples(

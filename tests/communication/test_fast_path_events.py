@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.delivery_runner import EngineParts
@@ -107,7 +107,6 @@ others = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(messages, min_size=1, max_size=8),
     st.lists(st.one_of(messages, messages, messages, others), min_size=1, max_size=12),

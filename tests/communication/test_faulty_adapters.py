@@ -19,6 +19,7 @@ from rapport.communication.peers import Collective, Peer
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
+from support.examples import examples
 
 
 class Faulty:
@@ -179,7 +180,7 @@ def test_a_strange_reference_does_not_make_a_failure_of_what_was_taken(new_room,
     judge_both(new_room, Faulty(behave), ana="done")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.text(max_size=50), st.binary(max_size=5), st.none(), st.integers()))
 def test_no_reference_or_reason_whatever_can_stop_a_restart(new_room, given):
     async def behave(_delivery):

@@ -91,7 +91,6 @@ def hostile(text, *, address="mail:ana@example.org", **changes):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(deliveries, texts)
 def test_no_field_of_a_delivery_adds_a_header_or_a_part_to_a_mail(delivery, link):
     mail = make_mail(delivery, sender="r@example.org", link=link, reply_to="r@example.org")
@@ -171,7 +170,6 @@ def test_an_address_that_is_no_web_address_fails_for_good(target):
 # --- JSON, topics, files, links ---
 
 
-@settings(max_examples=60)
 @given(deliveries)
 def test_what_machines_get_is_json_that_says_the_same(delivery):
     assert json.loads(delivery_json(delivery, ""))["content"] == delivery.text
@@ -179,7 +177,6 @@ def test_what_machines_get_is_json_that_says_the_same(delivery):
     assert notice(delivery, "") == delivery.text
 
 
-@settings(max_examples=100)
 @given(texts)
 def test_a_topic_with_something_to_hide_is_none(text):
     if is_topic(text):
@@ -187,7 +184,6 @@ def test_a_topic_with_something_to_hide_is_none(text):
         assert text.isprintable()
 
 
-@settings(max_examples=60)
 @given(deliveries)
 def test_a_file_is_named_by_letters_and_digits_alone(delivery):
     stem, _, ending = file_name(delivery).partition(".")
@@ -213,7 +209,6 @@ def test_hostile_messages_stay_in_their_folder(tmp_path):
     assert sorted(written) == sorted(WITHOUT_HALVES)
 
 
-@settings(max_examples=100)
 @given(texts, texts)
 def test_no_name_changes_where_an_answer_link_leads(message, peer):
     secret = b"s" * 32
@@ -230,7 +225,6 @@ def test_no_name_changes_where_an_answer_link_leads(message, peer):
 # --- texts of policies ---
 
 
-@settings(max_examples=100)
 @given(texts)
 def test_what_stands_in_for_an_alias_is_neither_filled_in_nor_a_line(value):
     detection = Detection(policy="p", time=0, bindings={"A": value, "R": "secret"}, causes=())
@@ -266,7 +260,6 @@ class Seen(HTMLParser):
         self.attributes.update(name for name, _ in attributes)
 
 
-@settings(max_examples=60)
 @given(texts, texts)
 def test_the_answer_page_has_the_same_tags_whatever_it_shows(peer, text):
     from rapport.web.api.answers import answer_page, answered_page
@@ -319,7 +312,7 @@ def row_of(text):
     )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 @example("=1+1")
 @example("\t=1+1")
@@ -335,7 +328,6 @@ def test_a_spreadsheet_finds_no_formula_in_the_ledger(monkeypatch, text):
         assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"))
 
 
-@settings(max_examples=60)
 @given(texts)
 @example("\x1b[2J\x9b\u202e")
 def test_nothing_in_the_ledger_steers_a_terminal(text):

@@ -14,9 +14,10 @@ from rapport.channel.backends.local import open_embedded
 from rapport.core.detection import Detection
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import Chance, SystemClock
+from support.examples import examples
 
 NODE = Path(__file__).with_name("node_to_kill.py")
-ROUNDS = 5
+ROUNDS = examples(5)
 
 
 def run_and_kill(directory, round_number, after, *words):

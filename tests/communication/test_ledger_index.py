@@ -20,6 +20,7 @@ from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock
+from support.examples import examples
 
 MEDIUM = ("queued", "handed", "confirmed", "failed", "unknown", "closed")
 PERSON = ("held", "refused", "answered", "failed", "timed_out", "closed")
@@ -91,7 +92,7 @@ def states_by_the_rules(events: Sequence[Event]) -> dict[tuple[str, str, str], s
     }
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(events=ledgers(), cuts=st.lists(st.integers(1, 7), max_size=10))
 def test_a_rows_state_is_what_its_lines_say_by_the_rules_however_they_were_cut_into_pages(
     events: list[Event], cuts: list[int]
@@ -112,7 +113,7 @@ def test_a_rows_state_is_what_its_lines_say_by_the_rules_however_they_were_cut_i
     assert index.counts(Question()) == other.counts(Question())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(events=ledgers(), limit=st.integers(1, 4))
 def test_pages_give_each_row_once_and_filters_agree_with_all_rows(
     events: list[Event], limit: int

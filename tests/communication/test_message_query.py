@@ -28,6 +28,7 @@ from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
+from support.examples import examples
 
 NOON = 1_772_452_800_000
 ANA, BEN = Identifier("peer", "ana"), Identifier("peer", "ben")
@@ -348,7 +349,7 @@ def given_of(wanted: Criteria) -> Any:
     return {name: value for name, value in fields.items() if not name.endswith("_ms")}
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(several=st.lists(logged, max_size=40), questions=st.lists(asked, min_size=3, max_size=6))
 def test_an_index_finds_what_a_scan_finds(
     tmp_path_factory: pytest.TempPathFactory,

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from argon2 import extract_parameters
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.sessions.passwords import (
@@ -235,7 +235,6 @@ def test_old_failures_are_forgotten_and_let_go_of():
     assert records.find("login.attempts") == []
 
 
-@settings(max_examples=100)
 @given(
     failures=st.integers(0, 2**40),
     last_ms=st.integers(0, 2**42),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.action_config import ACTION_KEYS
@@ -318,7 +318,6 @@ _ANY = st.one_of(_VALUES, st.lists(_VALUES, max_size=3))
     action=st.dictionaries(st.sampled_from(ACTION_KEYS), _ANY, max_size=6),
     now=st.integers(0, 4_000_000_000_000),
 )
-@settings(max_examples=100, deadline=None)
 def test_every_rule_gives_faults_or_a_verdict(rules, person, action, now):
     values = {
         "peers": {"ana": {"addresses": ["inbox:"], "privacy": rules} | person},

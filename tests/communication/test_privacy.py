@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.privacy import (
@@ -194,7 +194,6 @@ def is_twice(zone: str, moment_ms: int) -> bool:
 
 
 @given(spans=st.lists(spans, min_size=1, max_size=3), now=moments, zone=st.sampled_from(ZONES))
-@settings(max_examples=100, deadline=None)
 def test_hours_hold_from_now_to_their_end_and_not_a_moment_longer(spans, now, zone):
     times = LocalTimes(hours=tuple(spans))
     end = end_of(times, zone, now)
@@ -210,7 +209,6 @@ def test_hours_hold_from_now_to_their_end_and_not_a_moment_longer(spans, now, zo
 @given(
     start=st.integers(0, 1439), end=st.integers(0, 1439), now=moments, zone=st.sampled_from(ZONES)
 )
-@settings(max_examples=100, deadline=None)
 def test_the_end_of_one_span_lies_within_a_day(start, end, now, zone):
     if start == end:
         return
@@ -323,7 +321,6 @@ patterns = st.text(alphabet="ab*", max_size=6)
 
 
 @given(pattern=patterns, text=st.text(alphabet="ab", max_size=8))
-@settings(max_examples=100)
 def test_a_star_stands_for_anything(pattern, text):
     def fits(rest: str, left: str) -> bool:
         if not rest:
@@ -352,7 +349,6 @@ rules = st.builds(
 
 
 @given(rules=st.lists(rules, max_size=4), now=moments, urgent=st.booleans(), age=st.integers(0, 2))
-@settings(max_examples=100, deadline=None)
 def test_who_is_held_is_asked_again_at_the_end_and_every_hold_ends(rules, now, urgent, age):
     """Asked again at each end, as after a restart, a message is sent or refused at last."""
     sent = [now - 1, now - 2]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.sessions.seals import (
@@ -78,7 +78,6 @@ def test_every_flipped_bit_of_what_travels_is_refused(how):
 
 
 @given(messages, ways, messages)
-@settings(max_examples=100)
 def test_a_seal_fits_no_other_message(message, how, other):
     sealed = seal_message(KEY, message, new_seal(how), "from-peer")
     for field in ("type", "subtype", "receiver", "id", "conversation", "ttl", "urgent"):

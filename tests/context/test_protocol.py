@@ -15,6 +15,7 @@ from rapport.context.protocol import MAX_DEPTH, MAX_MESSAGE, MAX_PATH, check_rec
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
+from support.examples import examples
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 types = names.filter(lambda text: "/" not in text)
@@ -100,7 +101,7 @@ def test_every_kind_of_message_is_tried() -> None:
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 def test_every_message_survives(kind: type) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(MESSAGES[kind])
     def survives(message: Any) -> None:
         written = encode(message)
@@ -129,7 +130,6 @@ def test_fields_that_a_newer_version_adds_at_the_end_are_left_out() -> None:
     assert decode(longer) == m.Ping(7)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused_or_read_and_nothing_else(noise: bytes) -> None:
     for data in (noise, b"\x01" + noise):
@@ -139,14 +139,12 @@ def test_random_bytes_are_refused_or_read_and_nothing_else(noise: bytes) -> None
             assert error.code == "context.bad_message"
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_message, st.data())
 def test_bytes_cut_short_are_refused(message: Any, data: st.DataObject) -> None:
     written = encode(message)
     refused(written[: data.draw(st.integers(0, len(written) - 1))])
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_message, st.data())
 def test_changed_bytes_are_refused_or_read_and_nothing_else(
     message: Any, data: st.DataObject

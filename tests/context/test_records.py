@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.context.records import Outcome, RecordTable, TableLimits
@@ -69,7 +69,6 @@ STEPS = st.lists(
 
 @pytest.mark.slow
 @given(STEPS)
-@settings(max_examples=100, deadline=None)
 def test_the_table_answers_as_a_plain_list_would(steps: list) -> None:
     table, naive = RecordTable(), NaiveTable()
     wall = 1_000
@@ -98,7 +97,6 @@ def test_the_table_answers_as_a_plain_list_would(steps: list) -> None:
         max_size=40,
     )
 )
-@settings(max_examples=100, deadline=None)
 def test_counts_stay_exact_and_replicas_within_their_bounds(steps: list) -> None:
     table = RecordTable(TableLimits(replicas=4, replica_bytes=200))
     wall = 500

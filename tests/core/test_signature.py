@@ -1,7 +1,7 @@
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rapport.core.event import Event
 from rapport.core.signature import (
@@ -56,7 +56,6 @@ def test_the_canonical_form_is_the_one_other_programs_were_written_for() -> None
     assert golden.hex().startswith("0000000000000013726170706f72742e7369676e61747572652e31")
 
 
-@settings(max_examples=100)
 @given(EVENTS, EVENTS)
 def test_no_two_events_share_a_canonical_form(one: Event, other: Event) -> None:
     # An absent signer and an empty one are the same thing: both name nobody.

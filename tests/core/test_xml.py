@@ -22,6 +22,7 @@ from rapport.core.xml import (
     check_xml,
     parse_xml,
 )
+from support.examples import examples
 
 ORDER = """<?xml version="1.0"?>
 <o:order xmlns:o="urn:orders" xmlns="urn:plain" id="7" o:kind="new">
@@ -169,7 +170,6 @@ def test_large_documents_are_refused() -> None:
     )
 
 
-@settings(max_examples=100)
 @given(st.binary(max_size=80) | st.text("<>a/!?[]DOCTYPE&;x='\" \n", max_size=60))
 @example(b"\xfe\xff\x00<")
 def test_whatever_comes_is_read_or_refused(data: bytes | str) -> None:
@@ -183,7 +183,6 @@ def test_whatever_comes_is_read_or_refused(data: bytes | str) -> None:
         parse_xml(data)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_a_damaged_document_is_read_or_refused(data: st.DataObject) -> None:
     whole = ORDER.encode(data.draw(st.sampled_from(["utf-8", "utf-16"])))
@@ -273,7 +272,6 @@ def elements(draw: st.DrawFn, depth: int = 3) -> str:
     return f"<{' '.join([tag[0], *draw(st.permutations(tag[1:]))])}>{''.join(inner)}</{name}>"
 
 
-@settings(max_examples=100, deadline=None)
 @given(elements())
 def test_namespaces_are_resolved_as_expat_resolves_them(text: str) -> None:
     assert by_us(text) == by_expat(text)
@@ -366,7 +364,7 @@ def hostile(draw: st.DrawFn) -> str:
     return around + inner + "</a>" * around.count("<a")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(hostile())
 def test_memory_stays_in_proportion_to_the_document(data: str) -> None:
     assert peak_of(lambda: parse_xml(data)) < 100 * len(data) + 2_000_000

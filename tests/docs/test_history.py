@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from support.servers.spark import QUICK_START
+
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "history.md"
 BLOCK = re.compile(r"```sh\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
-SMALL_SPARK = {
-    "RAPPORT_SPARK_MASTER": "local[2]",
-    "RAPPORT_SPARK_MEMORY": "512m",
-    "RAPPORT_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+SMALL_SPARK = QUICK_START | {"RAPPORT_SPARK_MASTER": "local[2]", "RAPPORT_SPARK_MEMORY": "512m"}
 
 
 def test_a_month_is_made_up_tried_on_explained_and_compared_as_the_page_says(

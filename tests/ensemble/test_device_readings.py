@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Corrupt, InvalidInput
@@ -147,7 +147,6 @@ def step(line: Line, what: str) -> None:
             line.start_node(keeps=what == "node restarts")
 
 
-@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_every_reading_arrives_once_and_in_order_whatever_happens(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

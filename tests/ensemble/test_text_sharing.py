@@ -184,7 +184,6 @@ OFFERS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(OFFERS, max_size=12), st.randoms(use_true_random=False))
 def test_who_hears_the_same_offers_in_any_order_comes_to_the_same(
     offers: list[Offer], draw: object

@@ -113,7 +113,14 @@ def build(tmp_path: Path) -> Iterator[Callable[[str], Graph]]:
         yield lambda shape: Graph(tmp_path, SHAPES[shape], stack)
 
 
-@pytest.mark.parametrize("shape", sorted(SHAPES))
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param("line", marks=pytest.mark.long),
+        pytest.param("mesh", marks=pytest.mark.long),
+        "ring",
+    ],
+)
 def test_events_reach_every_node_once_over_cuts_and_kills(build, shape: str) -> None:
     graph = build(shape)
     graph.start()

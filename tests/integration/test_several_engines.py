@@ -152,7 +152,7 @@ class Site:
         await self.channels.close()
 
 
-@pytest.fixture(params=["nats", "postgres"])
+@pytest.fixture(params=[pytest.param("nats", marks=pytest.mark.long), "postgres"])
 def open_site(request, tmp_path, postgres):  # noqa: F811
     nats = request.getfixturevalue("nats_address") if request.param == "nats" else ""
     return lambda: Site(tmp_path, request.param, postgres, nats)

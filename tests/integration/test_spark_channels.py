@@ -23,6 +23,7 @@ from rapport.core.errors import Conflict, InvalidInput, NotAllowed
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.errors import spark_errors
+from support.examples import examples
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
 
@@ -231,14 +232,14 @@ def test_filters_at_the_source_choose_the_rows_that_spark_chooses(
     chance = random.Random(20_261_118)
     whole = batch(sparky, log, channels="events,raw.other").cache()
     found = 0
-    for _ in range(40):
+    for _ in range(examples(40)):
         asked = conditions(chance)
         pushed = batch(sparky, log, channels="events,raw.other", push_filters="true").where(asked)
         here = pushed.select("channel", "position").toArrow().to_pylist()
         by_spark = whole.where(asked).select("channel", "position").toArrow().to_pylist()
         assert here == by_spark, asked
         found += len(here)
-    assert found > 1_000
+    assert found > examples(1_000)
     whole.unpersist()
 
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spar
 
 CHECKS = Path(__file__).parent.parent / "data" / "checks"
 DRIVER = Path(__file__).with_name("spark_driver.py")
-PARTS = 60
+PARTS = 30
 PATIENCE_SECONDS = 180
 
 
@@ -124,6 +124,7 @@ def test_a_replay_on_the_cluster_gives_the_expected_bytes(
     assert len(cluster.executors()) == 2
 
 
+@pytest.mark.long
 def test_a_python_worker_killed_in_the_middle_changes_nothing(
     cluster: SparkCluster, driver: Driver, expected: str
 ) -> None:
@@ -145,6 +146,7 @@ def test_an_executor_killed_in_the_middle_changes_nothing(
     assert driver.hear("found", "fault") == expected
 
 
+@pytest.mark.long
 def test_a_worker_killed_in_the_middle_changes_nothing(
     cluster: SparkCluster, driver: Driver, expected: str
 ) -> None:

@@ -174,6 +174,15 @@ def _readings_again(place: LiveSite, id: str) -> list[pa.RecordBatch]:
     return [first.set_column(column, "id", pa.array([id]))]
 
 
+@pytest.fixture(scope="module")
+def has_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LiveSite:
+    """A site whose query has run once and left a checkpoint."""
+    place = LiveSite("small-policies", tmp_path_factory.mktemp("has-run"))
+    place.append("events", place.events[:10], max(event.time for event in place.events))
+    place.run(spark, buckets=1)
+    return place
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [
@@ -184,13 +193,12 @@ def _readings_again(place: LiveSite, id: str) -> list[pa.RecordBatch]:
 )
 @pytest.mark.slow
 def test_a_damaged_file_of_the_checkpoint_is_called_damaged(
-    spark: SparkSession, tmp_path: Path, file: str, text: str
+    spark: SparkSession, has_run: LiveSite, file: str, text: str
 ) -> None:
-    place = LiveSite("small-policies", tmp_path)
-    last = max(event.time for event in place.events)
-    place.append("events", place.events[:10], last)
-    place.run(spark, buckets=1)
-    (place.checkpoint / file).write_text(text)
+    damaged = has_run.checkpoint / file
+    sound = damaged.read_bytes()
+    damaged.write_text(text)
     with pytest.raises(Corrupt) as caught:
-        place.run(spark, buckets=1)
+        has_run.run(spark, buckets=1)
     assert caught.value.code == "live.bad_checkpoint"
+    damaged.write_bytes(sound)

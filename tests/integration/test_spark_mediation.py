@@ -24,6 +24,7 @@ from rapport.pipeline.mediation.expressions import MediationOutcomes, mediated
 from rapport.pipeline.mediation.meanings import Meanings, meaning_of, meanings_of_site
 from rapport.pipeline.mediation.mediated_files import mediated_files
 from rapport.site.site import load_site
+from support.examples import examples
 from support.varied.mediated_rows import RawRow, by_spark, by_the_node, varied_sources
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -33,7 +34,7 @@ SEEDS = [int(seed) for seed in os.environ.get("RAPPORT_MEDIATION_SEEDS", "2026")
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_columns_give_what_the_generated_python_gives(spark: Any, seed: int) -> None:
-    varied = varied_sources(seed, forms=6, events=60)
+    varied = varied_sources(seed, forms=examples(6), events=60)
     found = mediated(spark, _frame(spark, varied.rows), varied.meanings)
     outcomes = found.outcomes.persist()
     try:

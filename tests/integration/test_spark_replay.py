@@ -104,7 +104,7 @@ def random_plans(chance: Chance, wanted: int) -> list[Plan]:
     return plans
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_random_policies_over_random_worlds_agree_with_the_local_runner(
     spark: SparkSession, seed: int
 ) -> None:

@@ -59,6 +59,7 @@ from rapport.mediation.interpretations.type_changes import (
     ReplaceType,
 )
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
+from support.examples import examples
 
 CONCEPTS = {"station": {"temperature": ConceptAttribute("number", "degC")}}
 
@@ -306,7 +307,7 @@ CHANGES: list[Change] = [
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     made=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(CHANGES)), max_size=8),
     meetings=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=6),

@@ -1,7 +1,7 @@
 """No table of an interpretation, however strange, makes loading or compiling fall over."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InterpretationError
@@ -63,7 +63,6 @@ tables = st.one_of(st.dictionaries(st.sampled_from(KEYS), values, max_size=8), l
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(tables, st.sampled_from(["point", "number", "text", "rectangle"]))
 def test_any_table_loads_and_compiles_or_has_a_fault(table, kind):
     section = Section(TomlFile("site.toml", "", {}), ("interpretations", "a"), table)

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.event import Event, StoredEvent
@@ -114,7 +114,6 @@ def in_one_form(result: ConsumerResult) -> Any:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(TYPES), data), max_size=12))
-@settings(max_examples=100, deadline=None)
 def test_the_fast_path_gives_consumers_the_same_results_and_reasons(
     events: list[tuple[str, bytes]],
 ) -> None:
@@ -173,7 +172,6 @@ rows = st.tuples(st.sampled_from(TYPES), st.lists(data, min_size=6, max_size=20)
 
 @pytest.mark.slow
 @given(st.lists(rows, max_size=4))
-@settings(max_examples=100, deadline=None)
 def test_a_batch_for_a_consumer_gives_the_results_of_single_events(
     drawn: list[tuple[str, list[bytes]]],
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
@@ -245,7 +245,6 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(_STEPS)
 def test_a_restored_memory_equals_the_saved_one(steps: list[tuple[str, str, str, int]]) -> None:
     records, memory = MemoryRecordStore(), SourceMemory("s")

@@ -67,10 +67,11 @@ from rapport.mediation.interpretations.type_changes import ReplaceType, apply_ch
 from rapport.mediation.outgoing.terms import converted_term, reading_term, terms_of
 from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types
+from support.examples import examples
 from support.judge.conditions import truth
 from support.judge.seeing import Seeing, view_of
 
-EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", examples(300)))
 NUMBERS = st.sampled_from(
     [0, 1, -2, 30, 30.0, 25.5, -17.77777777777778, 1e6, 2**53 + 1, 1e300, 0.1, -0.0, 5e-324]
 )
@@ -453,7 +454,7 @@ def near(draw: st.DrawFn, term: Any, value: Any) -> Any:
 @settings(
     max_examples=EXAMPLES // 3,
     deadline=None,
-    derandomize=EXAMPLES == 300,
+    derandomize=examples(300) == EXAMPLES,
     suppress_health_check=list(HealthCheck),
 )
 def test_a_condition_in_own_terms_selects_the_same_before_and_after_the_conversion(

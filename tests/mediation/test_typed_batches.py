@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.codec import DATA_TYPE
@@ -143,7 +143,6 @@ def results(event: Event) -> Any:
 
 @pytest.mark.slow
 @given(batches(), st.sampled_from(["", "Warning"]))
-@settings(max_examples=100, deadline=None)
 def test_a_batch_gives_the_results_of_single_events(batch: list[StoredEvent], speaks: str) -> None:
     together, rejected = transformer(speaks=speaks).apply_many(batch)
     alone = [transformer(speaks=speaks).apply_many([one]) for one in batch]
@@ -153,7 +152,6 @@ def test_a_batch_gives_the_results_of_single_events(batch: list[StoredEvent], sp
 
 @pytest.mark.slow
 @given(batches())
-@settings(max_examples=100, deadline=None)
 def test_a_raw_channel_in_a_batch_gives_the_results_of_single_events(
     batch: list[StoredEvent],
 ) -> None:

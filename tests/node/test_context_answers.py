@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.context_record import ContextRecord, EntityRef
@@ -102,7 +102,6 @@ events = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(events, st.integers(0, 60))
 def test_no_row_is_ever_past_its_validity(steps: list[Any], after: int) -> None:
     answers, asked, now = ContextAnswers(), question("r1", "r2"), 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
@@ -62,7 +62,6 @@ def test_an_inbox_that_is_full_keeps_the_newest_of_each_component() -> None:
     asyncio.run(scenario())
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.sampled_from("ab")), max_size=40), st.integers(0, 30)
 )

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.overlay.hash_ring import HashRing, ring_position
+from support.examples import examples
 
 NAMES = st.lists(st.text("abcdef0123:.", min_size=1, max_size=8), unique=True, max_size=12)
 KEYS = [f"sector {number}" for number in range(100)]
@@ -40,7 +41,7 @@ def test_no_points_are_refused() -> None:
 
 
 @given(NAMES.filter(bool))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_whoever_adds_the_same_names_in_any_order_agrees(names: list[str]) -> None:
     one, other = HashRing(names, points=8), HashRing(reversed(names), points=8)
     assert not other.add(names[0])
@@ -50,7 +51,7 @@ def test_whoever_adds_the_same_names_in_any_order_agrees(names: list[str]) -> No
 
 
 @given(NAMES, st.text("xyz", min_size=1, max_size=3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_who_joins_moves_only_what_becomes_its_own(names: list[str], newcomer: str) -> None:
     ring = HashRing(names, points=8)
     before = owners_of(ring)
@@ -62,7 +63,7 @@ def test_who_joins_moves_only_what_becomes_its_own(names: list[str], newcomer: s
 
 
 @given(NAMES.filter(lambda names: len(names) > 2), st.integers(1, 4))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_who_leaves_is_followed_by_the_next_owner(names: list[str], count: int) -> None:
     ring = HashRing(names, points=8)
     for key in KEYS[:20]:

@@ -25,6 +25,7 @@ from rapport.overlay.membership_steps import (
 )
 from rapport.transport.base import Address, Now
 from rapport_lab.topology import from_edges, is_connected
+from support.examples import examples
 
 At = Callable[[float], Now]
 Make = Callable[..., Any]
@@ -309,7 +310,7 @@ def test_loss_neither_splits_the_network_nor_empties_it(world: Make, loss: float
 
 
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.sampled_from("skl"), st.integers(0, 9)), min_size=5, max_size=30),
     st.integers(0, 2**16),

@@ -23,6 +23,7 @@ from rapport.overlay.swim_protocol import (
 from rapport.transport.base import Now
 from rapport_lab.simulated_transport import SimulatedLink
 from rapport_lab.swim_study import SwimNetwork
+from support.examples import examples
 
 OWN, OTHER, THIRD = ("a", 1), ("b", 1), ("c", 1)
 
@@ -135,7 +136,7 @@ def test_one_that_was_stopped_for_a_while_comes_back() -> None:
     assert network.agree()
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.integers(2, 12), st.integers(0, 2**16), st.sampled_from([0.0, 5.0, 60.0]))
 def test_without_loss_nobody_is_ever_called_dead(nodes: int, seed: int, jitter_ms: float) -> None:
     network = SwimNetwork(nodes, seed=seed, link=SimulatedLink(delay_ms=1, jitter_ms=jitter_ms))
@@ -144,7 +145,7 @@ def test_without_loss_nobody_is_ever_called_dead(nodes: int, seed: int, jitter_m
     assert not [told for told in network.told if told.change.kind in ("failed", "suspected")]
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.integers(4, 10), st.integers(0, 2**16), st.floats(0, 0.3), st.data())
 def test_whatever_happened_all_agree_when_the_network_is_calm(
     nodes: int, seed: int, loss: float, data: st.DataObject

@@ -67,6 +67,7 @@ def test_the_notebook_runs_cell_by_cell(
     assert lake.open("silver", "person.position").rows() == 20
 
 
+@pytest.mark.long
 def test_the_tasks_of_the_dag_run_in_their_order(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, SiteError
@@ -368,7 +368,6 @@ def test_policies_find_what_the_judge_finds(geographic: bool) -> None:
 # --- explanations ---
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(AREAS), st.tuples(st.floats(-9, 9), st.floats(-9, 9)))
 @example(AREAS[3], (0.07703815055590194, 0.07703815055590194))
 def test_a_moved_point_is_where_it_should_be(text: str, point: tuple[float, float]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.delivery import LINES, DeliveryBlock, read_delivery
@@ -225,7 +225,6 @@ _WORDS = st.sampled_from(
 
 
 @given(st.lists(st.lists(st.one_of(_WORDS, st.text(max_size=4)), max_size=5), max_size=4))
-@settings(max_examples=100)
 def test_any_lines_are_read_or_reported_at_a_place(lines: list[list[str]]) -> None:
     texts = [" ".join("".join(words.split()) for words in line) for line in lines]
     _block, faults = read(*texts)

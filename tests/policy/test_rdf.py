@@ -21,6 +21,7 @@ from rapport.policy.rdf import (
     to_graph,
     write_graph,
 )
+from support.examples import examples
 
 SITE = """
 [concepts.person.attributes]
@@ -128,7 +129,7 @@ def sites(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(sites(), st.sampled_from([through_turtle, through_xml]))
 def test_any_ontology_comes_back_the_same(text: str, way) -> None:
     ontology = loaded(text)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.codec import encode_block
@@ -192,7 +192,6 @@ def test_what_only_looks_like_a_reading_is_none(kind: AttributeType, data: bytes
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.data())
 def test_columns_say_what_the_decoder_says_of_each(kind: AttributeType, data: Any) -> None:
     given_data = data.draw(st.lists(data_of(kind), min_size=1, max_size=4))
@@ -212,7 +211,6 @@ def test_columns_say_what_the_decoder_says_of_each(kind: AttributeType, data: An
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(st.data())
 def test_one_event_never_changes_the_reading_of_another(kind: AttributeType, data: Any) -> None:
     """Among many sound ones, in one batch or in blocks, every event is what it is alone."""
@@ -261,7 +259,6 @@ def test_data_that_are_whole_only_together_are_no_readings(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(st.data())
 def test_events_of_several_streams_are_what_each_is_alone(data: Any) -> None:
     drawn = data.draw(

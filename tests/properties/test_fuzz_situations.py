@@ -13,6 +13,7 @@ from rapport.policy.language.situation_printer import print_situation
 from rapport.policy.language.situation_tree import SituationTree
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.policy.plan import decode_plan, encode_plan
+from support.examples import examples
 from tests.support.situation_trees import situation_trees
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,7 @@ ONTOLOGY = Ontology(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(situation_trees())
 def test_a_random_situation_compiles_or_has_faults_with_place_and_hint(
     tree: SituationTree,

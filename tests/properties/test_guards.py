@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.kernel.clock import Chance
+from support.examples import examples
 from support.guard_trials import varied_guard
 from support.judge.trials import judged, outcome_lines, run_any_way, run_locally
 
 pytestmark = pytest.mark.slow
-MANY = int(os.environ.get("GUARD_TRIALS", "60"))
+MANY = int(os.environ.get("GUARD_TRIALS", examples(60)))
 
 
 @settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck))

@@ -32,6 +32,7 @@ from rapport.mediation.reader import MediationReader
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.mediation.types import Attribute, ComplexType
 from rapport.units.quantities import converter
+from support.examples import examples
 
 CONCEPTS = {
     "station": {
@@ -161,7 +162,6 @@ class World:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(desks, min_size=3, max_size=3),
     payloads,
@@ -224,7 +224,7 @@ async def _check_counts(world: World, audience: list[Reader]) -> None:
         )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 20), max_size=12), min_size=1, max_size=10))
 def test_whatever_is_asked_at_once_each_event_is_said_once(asked: list[list[int]]) -> None:
     async def scenario() -> None:

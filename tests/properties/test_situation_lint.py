@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rapport.core.times import parse_time
 from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_situation
+from support.examples import examples
 from support.situation_worlds import (
     NAME,
     ONTOLOGY,
@@ -83,7 +84,7 @@ def judged(draws: Draws) -> Counter[str]:
     return met + Counter(begins=bool(begins), ends=bool(ends))
 
 
-@settings(max_examples=80, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(80), suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_lint_is_true_of_every_world(draws: Draws) -> None:
     judged(draws)
@@ -140,7 +141,7 @@ def judged_week(draws: Draws) -> Counter[str]:
     return Counter(never=not is_ever, always=is_always, both=is_ever and not is_always)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_of_times_of_day_lint_says_what_a_week_shows(draws: Draws) -> None:
     judged_week(draws)

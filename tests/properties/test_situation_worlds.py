@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rapport.core.detection import detection_lines
 from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import CompiledSituation, compile_situation
+from support.examples import examples
 from support.situation_worlds import (
     NAME,
     SituationWorld,
@@ -66,7 +67,7 @@ def test_policies_compile_have_all_kinds_and_most_begin_something() -> None:
     assert [kind for kind in KINDS if not met[kind]] == []
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(situation_trials(), st.lists(st.integers(0, 90_000), max_size=40))
 def test_looking_at_more_instants_changes_nothing(
     trial: tuple[SituationWorld, str], instants: list[int]
@@ -77,7 +78,7 @@ def test_looking_at_more_instants_changes_nothing(
     assert detection_lines(more.detections) == judge_lines(world, text)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 2**32))
 def test_the_order_of_the_readings_does_not_matter(seed: int) -> None:
     chance = Chance(seed)

@@ -15,6 +15,7 @@ from rapport.policy.compiler.compile import compile_situation
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.situations.situation_operator import SituationOperator
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
+from support.examples import examples
 from support.judge.holding import Reading
 from support.situation_worlds import NAME, SituationWorld, judge_world, situation_trials
 from support.varied.worlds import readings_batch
@@ -150,7 +151,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=QUIET)
 @given(trials())
 def test_operators_tell_what_the_judge_tells(
     trial: Trial,

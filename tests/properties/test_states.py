@@ -22,6 +22,7 @@ from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.identities import Identities
 from rapport.policy.operators.steps import make_step
 from rapport.tables.instances import Instances
+from support.examples import examples
 
 STREAMS = {
     "station.temperature": ("value",),
@@ -524,7 +525,6 @@ def drive(term: Any, readings: list[Reading], cuts: Cuts, began: int | None = No
     return driver.found
 
 
-@settings(max_examples=100, deadline=None)
 @given(lasting_terms(), recordings(), cuts_of)
 def test_durations_are_what_the_model_says(
     term: plan.LastingTerm, readings: list[Reading], cuts: Cuts
@@ -533,7 +533,6 @@ def test_durations_are_what_the_model_says(
 
 
 @pytest.mark.parametrize("most", [1, 3])
-@settings(max_examples=60, deadline=None)
 @given(lasting_terms(), recordings())
 def test_portions_of_any_size_give_the_same(
     most: int, term: plan.LastingTerm, readings: list[Reading]
@@ -546,7 +545,7 @@ def test_portions_of_any_size_give_the_same(
     assert sorted(driver.found) == Model(term, readings).occurrences()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.3, 2.0, 6.0]))
 def test_passing_over_pairs_that_stay_apart_changes_nothing(seed: int, reach: float) -> None:
     """Random walks at any place of the plane, far more people than the model can do."""
@@ -605,7 +604,6 @@ silent_terms = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(silent_terms, recordings(), cuts_of, st.sampled_from([None, 90, 100]))
 def test_silences_are_what_the_model_says(
     term: plan.SilentTerm, readings: list[Reading], cuts: Cuts, began: int | None

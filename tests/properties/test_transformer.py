@@ -25,6 +25,7 @@ from rapport.mediation.rejections import RejectedValue, Rejection
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import converter, parse_number
+from support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -377,7 +378,6 @@ def _put(data: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     data[path[-1]] = value
 
 
-@settings(max_examples=100, deadline=None)
 @given(cases(), st.sampled_from(["seen", "seen", "other"]))
 def test_the_generated_transformer_gives_what_the_rules_say(case, kind):
     rules, binding, payload = case
@@ -395,7 +395,6 @@ def test_the_generated_transformer_gives_what_the_rules_say(case, kind):
         assert result.subject == f"c/{data['key']}"
 
 
-@settings(max_examples=100, deadline=None)
 @given(cases(), st.lists(objects.map(msgspec.json.encode), max_size=5))
 def test_a_batch_gives_what_its_events_give_one_by_one(case, others):
     rules, binding, payload = case
@@ -417,7 +416,7 @@ def test_random_data_reaches_readings_and_many_reasons():
     """The property above would be hollow if most were rejected for one reason."""
     seen: dict[str, int] = {}
 
-    @settings(max_examples=500, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=examples(500), deadline=None, database=None, derandomize=True)
     @given(cases())
     def collect(case):
         rules, binding, payload = case

@@ -16,7 +16,7 @@ from rapport.pipeline.streaming.live_query import LiveSettings, run_live
 from rapport.site.site import load_site
 from support.servers.spark import TEST_SETTINGS
 
-STEP = 4_000
+LIVE_STEP, SILVER_STEP = 4_000, 10_000
 
 
 def hold(taken: int, everything: int) -> None:
@@ -33,12 +33,12 @@ def main(directory: Path, checkpoint: Path, *, holds: bool) -> None:
             directory,
             checkpoint=checkpoint,
             once=True,
-            settings=LiveSettings(buckets=2, most_rows=STEP),
+            settings=LiveSettings(buckets=2, most_rows=LIVE_STEP),
             stop=threading.Event(),
         )
         export_step(site, lake)
         progress = hold if holds else None
-        update_silver(spark, lake, site.ontology, rows_per_step=STEP, progress=progress)
+        update_silver(spark, lake, site.ontology, rows_per_step=SILVER_STEP, progress=progress)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class Machine:
             outbox.settle(numbers[-1])
 
 
-@pytest.mark.parametrize("rounds", few_or_many(30))
+@pytest.mark.parametrize("rounds", few_or_many(12))
 def test_an_outbox_survives_power_cuts_at_any_step(rounds: int) -> None:
     machine = Machine(Chance(7 + rounds))
     for _round in range(rounds):
@@ -133,7 +133,7 @@ def test_without_the_sync_of_its_events_an_outbox_would_lose_some() -> None:
     pytest.fail("the power cuts did not show that the sync is missing")
 
 
-@pytest.mark.parametrize("rounds", few_or_many(40))
+@pytest.mark.parametrize("rounds", few_or_many(15))
 def test_a_listeners_place_is_whole_after_power_cuts_at_any_step(rounds: int) -> None:
     disk, chance = ForgetfulDisk(), Chance(11 + rounds)
     kept = trying = ResumePoint()

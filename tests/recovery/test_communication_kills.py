@@ -21,6 +21,7 @@ from rapport.core.message import MESSAGE
 from rapport.kernel.clock import ManualClock
 from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
+from support.examples import examples
 from support.faults.fuses import Fuse, Killed
 from support.processes.delivery_walk import BEGIN, RESULTS, Walk
 
@@ -252,6 +253,7 @@ def test_a_kill_at_some_writes_changes_no_end(after):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 def test_a_kill_at_any_write_changes_no_end(after):
     asyncio.run(killed_at(lambda writes: range(1, writes + 1), after))
@@ -300,8 +302,9 @@ def test_a_process_that_is_really_killed_at_its_writes_ends_everything_when_it_i
     assert finished.returncode == 0, finished.stderr
     writes = int(finished.stdout)
     undisturbed = asyncio.run(kept_on_disk(whole))
-    for number in range(10):
-        at, when = 1 + number * (writes - 1) // 10, ("before", "after")[number % 2]
+    kills = examples(10)
+    for number in range(kills):
+        at, when = 1 + number * (writes - 1) // kills, ("before", "after")[number % 2]
         directory = tmp_path / f"{at}"
         directory.mkdir()
         assert run_child(directory, at, when).returncode == -9

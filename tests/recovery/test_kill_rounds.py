@@ -127,12 +127,12 @@ def play(node: NodeProcess, crowd: Crowd, site: Path, rounds: int, chance: Chanc
         node.start()
 
 
-@pytest.mark.parametrize("rounds", few_or_many(6))
+@pytest.mark.parametrize("rounds", few_or_many(3))
 def test_kills_under_load_lose_and_double_nothing_for_anybody(tmp_path: Path, rounds: int) -> None:
     run_rounds(tmp_path, "", rounds)
 
 
-@pytest.mark.parametrize("rounds", few_or_many(3))
+@pytest.mark.parametrize("rounds", few_or_many(2))
 def test_kills_under_load_lose_and_double_nothing_on_nats(
     tmp_path: Path, rounds: int, nats_address: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_kills_under_load_lose_and_double_nothing_on_nats(
     run_rounds(tmp_path, '[channels]\nlog = "nats"\nnats = "file:../nats"\n', rounds)
 
 
-@pytest.mark.parametrize("rounds", few_or_many(3))
+@pytest.mark.parametrize("rounds", few_or_many(2))
 def test_kills_under_load_lose_and_double_nothing_on_postgres(
     tmp_path: Path, rounds: int, postgres: PostgresAddress
 ) -> None:

@@ -111,7 +111,7 @@ def run_rounds(tmp_path: Path, node: NodeProcess, url: str, publisher: Publisher
 def test_a_listener_killed_at_any_moment_has_every_event_exactly_once(
     tmp_path: Path, node: NodeProcess, url: str, publisher: Publisher
 ) -> None:
-    run_rounds(tmp_path, node, url, publisher, 8)
+    run_rounds(tmp_path, node, url, publisher, 4)
 
 
 @pytest.mark.long

@@ -21,13 +21,14 @@ import pytest
 from rapport.channel.agents.outbox import inspect_outbox
 from rapport.client import Publisher, PublisherSettings
 from rapport.kernel.clock import Chance
+from support.examples import examples
 from support.faults.network import Network
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 20
+ROUNDS = examples(20)
 CHILD = Path(__file__).with_name("outbox_child.py")
 SINK_CHILD = Path(__file__).with_name("sequence_child.py")
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'
@@ -248,7 +249,7 @@ def test_a_real_node_tells_repetitions_by_number_and_refuses_numbers_that_are_no
 
 def test_a_sink_killed_at_any_moment_stores_every_number_once(tmp_path: Path) -> None:
     first, chance = 1, Chance(3)
-    for _round in range(8):
+    for _round in range(examples(8)):
         program = Program(str(SINK_CHILD), str(tmp_path), str(first))
         program.kill_after(chance.randint(1, 60))
         first = int(program.accepted[-1]) + 1

@@ -82,7 +82,13 @@ def found(directory: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "commit_every_ms"), [(STAYS, 0), (STAYS, 10**9), (UNESCORTED, 10**9), (SILENT, 10**9)]
+    ("text", "commit_every_ms"),
+    [
+        (STAYS, 0),
+        pytest.param(STAYS, 10**9, marks=pytest.mark.long),
+        pytest.param(UNESCORTED, 10**9, marks=pytest.mark.long),
+        (SILENT, 10**9),
+    ],
 )
 def test_killed_while_two_hours_pass_the_alarm_comes_at_the_right_time_though_no_data_flows(
     tmp_path: Path, text: str, commit_every_ms: int

@@ -208,7 +208,7 @@ async def first_left(world: World) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", few_or_many(8))
+@pytest.mark.parametrize("rounds", few_or_many(4))
 def test_power_cuts_under_load_lose_and_double_nothing_for_anybody(rounds: int) -> None:
     world = World(Chance(20261115 + rounds))
     for number in range(rounds):

@@ -25,7 +25,7 @@ from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 
-RELOADS, KILLS = 12, 3
+RELOADS, KILLS = 6, 2
 PEOPLE = """
 [peers.joe]
 addresses = ["inbox:"]
@@ -140,6 +140,7 @@ def test_nothing_is_lost_by_reloads_under_load_and_kills_right_after(tmp_path: P
         thread.start()
         try:
             reload_and_kill(site, node)
+            assert wait_until(lambda: len(sender.messages) > 20)
         finally:
             stop.set()
             thread.join()

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spark"]
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+LONG = pytest.mark.long
 CHILD = Path(__file__).with_name("silver_child.py")
 
 
@@ -44,10 +46,15 @@ def rows_of(filled: SilverLake) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_really_killed_run_is_finished_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "parts", [pytest.param((0,), id="once"), pytest.param((0, 1), id="twice", marks=LONG)]
+)
+def test_a_really_killed_run_is_finished_by_the_next(
+    spark: SparkSession, tmp_path: Path, parts: Sequence[int]
+) -> None:
     clean, killed = SilverLake(tmp_path / "clean"), SilverLake(tmp_path / "killed")
     tests = str(Path(__file__).parents[1])
-    for part in (0, 1):
+    for part in parts:
         grow(clean, part)
         update_silver(spark, clean.lake, make_ontology())
         grow(killed, part)

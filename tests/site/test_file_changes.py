@@ -23,6 +23,7 @@ from rapport.site.file_changes import (
     read_raw,
     replace_file,
 )
+from support.examples import examples
 from support.freezer_site import write_freezer_site
 
 LINES = st.lists(st.sampled_from(["a", "b", "\ta b", "", "-c", "+d", "\\ e", "ü\u2028x\x0b"]))
@@ -35,7 +36,7 @@ TEXTS = st.builds(
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git applies the patches")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(before=st.none() | TEXTS, after=TEXTS)
 def test_git_makes_of_the_old_file_the_new_one_and_back(before: bytes | None, after: bytes) -> None:
     patch = patch_of("b c.dpl", before, after)

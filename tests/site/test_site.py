@@ -11,6 +11,7 @@ from rapport.core.errors import SiteError, UnknownName
 from rapport.pipeline.session import SparkSettings
 from rapport.site.pipeline import SPARK_KEYS
 from rapport.site.site import check_site, load_site
+from support.examples import examples
 
 CHECKS = Path(__file__).parents[1] / "data" / "checks"
 
@@ -104,7 +105,7 @@ LINES = (CHECKS / "small-policies" / "site.toml").read_text(encoding="utf-8").sp
 
 
 @pytest.mark.slow
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     dropped=st.sets(st.integers(0, len(LINES) - 1), max_size=6),
     swapped=st.lists(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.store.field_index import Column, SqliteFieldIndex
@@ -30,7 +30,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteFieldIndex
     made.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     keys=PLACES,
     ends=st.tuples(st.integers(10, 14), st.integers(10, 14)),

@@ -20,6 +20,7 @@ from rapport.store.field_search import (
     positions_with_bit,
     positions_with_both_bits,
 )
+from support.examples import examples
 
 PIECE = 4_096
 EVERY_THIRD = AllOf(
@@ -138,7 +139,7 @@ def test_a_leap_over_many_partitions_costs_nothing() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.sets(st.integers(0, PARTITION_SIZE - 1), min_size=1, max_size=50),
     st.sets(st.integers(0, PARTITION_SIZE - 1), max_size=50),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.store.history_index import (
@@ -171,7 +171,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(steps)
 def test_any_history_of_feeding_pruning_and_forgetting_finds_the_same_as_in_memory(taken):
     history, judge = SqliteHistory(Path(":memory:")), MemoryHistory()

@@ -15,6 +15,7 @@ from rapport.store import nats_stream as nats_log
 from rapport.store.memory import MemoryLogStore
 from rapport.store.nats_groups import GROUP_HEADER, GroupMark
 from rapport.store.nats_store import NatsLogStore
+from support.examples import examples
 from support.servers.nats import _shared_server
 
 pytestmark = pytest.mark.slow
@@ -101,5 +102,7 @@ class NatsModel(RuleBasedStateMachine):
             assert store.last_position("a") == self.model.last_position("a")
 
 
-NatsModel.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+NatsModel.TestCase.settings = settings(
+    max_examples=examples(15), stateful_step_count=25, deadline=None
+)
 TestNatsModel = NatsModel.TestCase

@@ -17,6 +17,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.store import postgres_search
 from rapport.store.field_keys import PARTITION_BITS, number_key, number_of_key
 from rapport.store.postgres_log import PostgresLogStore
+from support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +123,7 @@ def growing(request, store):
     return Growing(store, request.param, FIELDS if request.param == "indexed" else ())
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(made | st.just(xml), min_size=1, max_size=30), st.sampled_from([11, 50, 400]))
 def test_what_is_found_is_what_reading_finds(growing, events, limit):
     growing.add(events)

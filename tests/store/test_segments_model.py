@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Chance
 from rapport.store.segment_store import SegmentLogReader, SegmentLogStore
+from support.examples import examples
 from support.faults.disk import ForgetfulDisk
 
 ROOT = Path("/store")
@@ -146,4 +147,6 @@ class SegmentsAgainstAList(RuleBasedStateMachine):
 
 
 TestSegmentsAgainstAList = pytest.mark.slow(SegmentsAgainstAList.TestCase)
-TestSegmentsAgainstAList.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestSegmentsAgainstAList.settings = settings(
+    max_examples=examples(60), stateful_step_count=25, deadline=None
+)

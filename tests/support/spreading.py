@@ -1,9 +1,9 @@
 """How one run of all tests is spread over worker processes: files stay whole, the tests on Spark
 have a process of their own, and what takes long begins first.
 
-Spark uses a Java process and Python workers beside the process that tests it. So of `n` workers one
-has the tests on Spark and ends with them, and one waits until then: `n - 1` are at work at any
-time. Files stay whole because many start a server, and start it once.
+Spark uses a Java process and Python workers beside the process that tests it: one worker has nearly
+all tests on Spark, one after the other, and then takes others like the rest. Files stay whole
+because many start a server, and start it once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 SPARK = "all files with tests on Spark"
 """The name of the one unit of work that holds them."""
-_LEAST_WORKERS = 3
-"""One for Spark, one that waits for it, one for the rest."""
+BESIDE = frozenset(
+    {
+        "tests/docs/test_history.py",
+        "tests/pipeline/test_package.py",
+        "tests/pipeline/test_session.py",
+        "tests/walks/test_position_to_phone.py",
+    }
+)
+"""Files that do much else, or start a Spark of their own: they are spread with the slow ones, since
+the run would otherwise wait for the worker with Spark."""
 
 
 class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
     """Spark first, then files with tests marked slow, then the others, each in the order of their
-    paths. With fewer than three workers nobody waits. Reads the text of each test file once.
+    paths. Reads the text of each test file once.
     """
 
     collection: list[str] | None
@@ -36,8 +44,6 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
         super().__init__(config, log)
         self._root = Path(config.rootpath)
         self._ranks: dict[str, int] = {}
-        self._on_spark: WorkerController | None = None
-        self._waiting: WorkerController | None = None
 
     def schedule(self) -> None:
         """Gives out the first files, as soon as all workers know the tests."""
@@ -47,21 +53,9 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
         found = list(self.registered_collections[self.nodes[0]])
         self.collection = found
         self.workqueue.update(self._units(found))
-        if SPARK in self.workqueue and len(self.nodes) >= _LEAST_WORKERS:
-            self._on_spark, self._waiting = self.nodes[0], self.nodes[-1]
-            self._assign_work_unit(self._on_spark)
-            self._on_spark.shutdown()
-        for node in self.nodes:
-            if node is not self._waiting:
-                self._begin(node)
-
-    def mark_test_complete(
-        self, node: WorkerController, item_index: int, duration: float = 0
-    ) -> None:
-        """Gives the worker more when it has little; the end of Spark lets another begin."""
-        super().mark_test_complete(node, item_index, duration)
-        if node is self._on_spark and not self._pending_of(self.assigned_work[node]):
-            self._let_begin()
+        # Twice, as a worker starts a test only when it knows the next one, or that none comes.
+        for node in [*self.nodes, *self.nodes]:
+            self._reschedule(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """A worker has ended, or broke: then the test it was at is named, and the rest of what it
@@ -73,22 +67,9 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
             had[self._split_scope(broken)][broken] = True
             left = {name: unit for name, unit in had.items() if not all(unit.values())}
             self.workqueue.update(left)
-        if node is self._on_spark:
-            self._let_begin()
-        if broken is not None:
             for other in self.nodes:
                 self._reschedule(other)
         return broken
-
-    def _let_begin(self) -> None:
-        waiting, self._on_spark, self._waiting = self._waiting, None, None
-        if waiting is not None and waiting in self.assigned_work:
-            self._begin(waiting)
-
-    def _begin(self, node: WorkerController) -> None:
-        """Twice, as a worker starts a test only when it knows the next one, or that none comes."""
-        self._reschedule(node)
-        self._reschedule(node)
 
     def _units(self, tests: Iterable[str]) -> dict[str, dict[str, bool]]:
         """The tests of each unit, none of them done; the unit that begins first stands first."""
@@ -100,7 +81,8 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         if file not in self._ranks:
-            self._ranks[file] = rank((self._root / file).read_text(encoding="utf-8"))
+            when = rank((self._root / file).read_text(encoding="utf-8"))
+            self._ranks[file] = max(when, 1) if file in BESIDE else when
         return file if self._ranks[file] else SPARK
 
 

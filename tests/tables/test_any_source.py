@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import SiteError
@@ -27,7 +27,6 @@ documents = st.lists(rows, max_size=5).map(msgspec.json.encode) | st.binary(max_
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(documents)
 def test_any_json_is_loaded_or_refused(data: bytes) -> None:
     try:
@@ -46,7 +45,6 @@ xml_rows = st.lists(
 ).map(lambda inner: f"<p>{''.join(inner)}</p>")
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(xml_rows, max_size=4).map(lambda inner: f"<d>{''.join(inner)}</d>".encode())
     | st.binary(max_size=50)

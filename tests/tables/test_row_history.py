@@ -27,6 +27,7 @@ from rapport.tables.row_history import (
     rows_to_record,
 )
 from rapport.tables.rows import RowFile
+from support.examples import examples
 
 FIELD = st.sampled_from(["", "a", "b", "long " * 8])
 ROWS = st.lists(st.tuples(FIELD, FIELD), max_size=8)
@@ -134,7 +135,7 @@ def test_a_record_without_its_beginning_never_gives_wrong_rows(
         assert results(version).items() <= whole[version.change].items()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(min_value=BASE_AFTER, max_value=3 * BASE_AFTER))
 def test_reading_back_needs_a_bounded_number_of_changes(count: int) -> None:
     record = Record()

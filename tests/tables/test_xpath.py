@@ -4,7 +4,7 @@ namespaces; and documents that are refused. [PO-2]"""
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -197,7 +197,6 @@ elements = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(elements, paths())
 def test_any_path_on_any_document_selects_the_same(inner: str, path: str) -> None:
     data = f"<a>{inner}</a>".encode()
@@ -211,7 +210,6 @@ plain_steps = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(elements, plain_steps, st.sampled_from(["", "/@x"]))
 def test_paths_of_names_give_the_text_of_the_first_node(
     inner: str, steps: list[str], last: str
@@ -222,7 +220,6 @@ def test_paths_of_names_give_the_text_of_the_first_node(
     assert found == (root.xpath(f"string({path})") if root.xpath(path) else None)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text("ab/@.*[]()'=|<>+-1 ,:$x", max_size=30) | st.text(max_size=20))
 def test_any_text_is_an_expression_or_refused_with_a_place(text: str) -> None:
     root = parse_document(b"<a><b x='1'/></a>", name="d.xml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,19 @@ def test_a_step_keeps_bytecode_whatever_the_environment_says(
     code = "import sys, pathlib; pathlib.Path('told').write_text(str(sys.dont_write_bytecode))"
     assert commands._step("asking", [sys.executable, "-c", code]) == 0
     assert told.read_text() == "False"
+
+
+def test_long_tests_and_all_random_cases_run_when_they_are_asked_for(
+    ran: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", "")
+    monkeypatch.delenv("HYPOTHESIS_PROFILE")  # what is set below is put back
+    commands.test(["tests/recovery"])
+    assert ran[-1][1][-3:] == ["-m", "not long", "tests/recovery"]
+    assert "HYPOTHESIS_PROFILE" not in os.environ
+    commands.test(["tests/a.py::test_a"])
+    assert "-m" not in ran[-1][1][3:]
+    commands.test(["--long", "tests/recovery"])
+    assert ran[-1][1][-1] == "tests/recovery"
+    assert "not long" not in ran[-1][1]
+    assert os.environ["HYPOTHESIS_PROFILE"] == "full"

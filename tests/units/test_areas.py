@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.units import areas
+from support.examples import examples
 from support.judge.areas import lies_in
 
 SMALL = st.integers(0, 5).map(float)
@@ -40,13 +41,11 @@ def made(ring: areas.Ring) -> areas.Area | None:
         return None
 
 
-@settings(max_examples=100, deadline=None)
 @given(RINGS)
 def test_an_outline_is_refused_exactly_when_shapely_finds_it_invalid(ring: areas.Ring) -> None:
     assert (made(ring) is not None) == bool(shapely.Polygon(ring).is_valid)
 
 
-@settings(max_examples=60, deadline=None)
 @given(RINGS, st.lists(st.tuples(SMALL, SMALL), max_size=10))
 def test_points_lie_inside_as_shapely_and_fractions_say(
     ring: areas.Ring, others: list[tuple[float, float]]
@@ -63,7 +62,7 @@ def test_points_lie_inside_as_shapely_and_fractions_say(
     assert many == [bool(polygon.covers(shapely.Point(point))) for point in points]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=3), st.data())
 def test_holes_and_several_polygons_are_judged_alike(
     corners: list[tuple[int, int]], data: st.DataObject

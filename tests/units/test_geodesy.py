@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
@@ -16,7 +16,6 @@ DISTANCES, DIRECTIONS = st.floats(0, 199_000), st.floats(0, 2 * math.pi)
 
 
 @given(LATITUDES, LONGITUDES, DISTANCES, DIRECTIONS)
-@settings(max_examples=100)
 def test_there_and_back_is_where_we_were(latitude, longitude, distance, direction):
     origin = PlanOrigin(latitude, longitude)
     x, y = distance * math.cos(direction), distance * math.sin(direction)
@@ -25,7 +24,6 @@ def test_there_and_back_is_where_we_were(latitude, longitude, distance, directio
 
 
 @given(LATITUDES, LONGITUDES, DISTANCES, DIRECTIONS)
-@settings(max_examples=60)
 def test_the_plan_agrees_with_an_independent_series_to_a_tenth_of_a_millimetre(
     latitude, longitude, distance, direction
 ):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.units import sphere
@@ -16,7 +16,6 @@ POINTS = st.tuples(st.floats(-180, 180), st.floats(-90, 90))
 NEAR = st.floats(-1e-3, 1e-3)
 
 
-@settings(max_examples=100)
 @given(POINTS, POINTS)
 def test_any_distance_is_right_to_a_tenth_of_a_micrometre_per_metre(
     first: tuple[float, float], second: tuple[float, float]
@@ -28,7 +27,6 @@ def test_any_distance_is_right_to_a_tenth_of_a_micrometre_per_metre(
     assert found == pytest.approx(expected, rel=1e-12, abs=slack)
 
 
-@settings(max_examples=100)
 @given(POINTS, NEAR, NEAR)
 def test_neighbours_are_measured_to_a_micrometre(
     first: tuple[float, float], east: float, north: float

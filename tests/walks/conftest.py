@@ -1,4 +1,5 @@
-"""Every walk on both kinds of site: all embedded, and logs in NATS with records in PostgreSQL."""
+"""Every walk on both kinds of site: all embedded, and logs in NATS with records in PostgreSQL. Most
+of them run on one kind in every run, and on both with `--long`."""
 
 from __future__ import annotations
 
@@ -23,6 +24,36 @@ records = "postgres"
 postgres = "env:WALK_POSTGRES"
 """
 _walks = itertools.count(1)
+
+
+ELSEWHERE_EVERY_DAY = (
+    "test_position_to_phone",
+    "test_nobody_answers",
+    "test_held_back_and_released",
+    "test_history_wakes_nobody",
+)
+"""Walks that rest most on what logs and records keep: these run on NATS and PostgreSQL in every
+run, the others before a release. Of the first, both kinds of site run every time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each walk runs on one kind of site in every run, and on both with `--long`."""
+    for item in items:
+        params = (
+            item.callspec.params
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else {}
+        )
+        if "back_end" not in params:
+            continue
+        is_elsewhere = params["back_end"] != "embedded"
+        place = item.path.stem
+        if place == "test_position_to_phone":
+            is_rare = is_elsewhere and item.get_closest_marker("spark") is not None
+        else:
+            is_rare = is_elsewhere != (place in ELSEWHERE_EVERY_DAY)
+        if is_rare:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="module", params=["embedded", "nats and postgres"], autouse=True)

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rapport.core.event import Event
 from rapport.web.channel_socket import MOST_FAULTS, MOST_SUBSCRIPTIONS
+from support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -311,7 +312,7 @@ def test_no_frames_break_a_socket(served_node: Callable[..., Any]) -> None:
         max_size=4,
     )
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.text(max_size=30)
         | st.dictionaries(

@@ -154,25 +154,25 @@ async def detection_of(console: Console) -> str:
     return str(found["detections"][0]["id"])
 
 
+@pytest.mark.parametrize(
+    ("size", "scheme", "rules"),
+    # Dark differs from light in its colours only.
+    [(PHONE, "light", []), (DESK, "dark", ["color-contrast"])],
+    ids=["light on a phone", "dark on a desk"],
+)
 def test_no_page_has_serious_faults_for_screen_readers_or_is_wider_than_a_phone(
-    console: Console,
+    console: Console, size: Any, scheme: Any, rules: list[str]
 ) -> None:
     async def scenario() -> None:
         detection = await detection_of(console)
-        # Dark differs from light in its colours only.
-        looks: tuple[tuple[Any, str, list[str]], ...] = (
-            (PHONE, "light", []),
-            (DESK, "dark", ["color-contrast"]),
-        )
-        for size, scheme, rules in looks:
-            async with console.enter(viewport=size, color_scheme=scheme) as page:
-                for path in PAGES:
-                    await page.goto(f"/console/{path.format(detection=detection)}")
-                    await expect(page.locator("h1").first).to_be_visible()
-                    await expect(page.get_by_text("Loading …")).to_have_count(0)
-                    assert await serious_faults(page, rules) == [], (path, scheme)
-                    width = await page.evaluate("document.documentElement.scrollWidth")
-                    assert width <= size["width"], (path, width)
+        async with console.enter(viewport=size, color_scheme=scheme) as page:
+            for path in PAGES:
+                await page.goto(f"/console/{path.format(detection=detection)}")
+                await expect(page.locator("h1").first).to_be_visible()
+                await expect(page.get_by_text("Loading …")).to_have_count(0)
+                assert await serious_faults(page, rules) == [], (path, scheme)
+                width = await page.evaluate("document.documentElement.scrollWidth")
+                assert width <= size["width"], (path, width)
 
     console.run(scenario())
 

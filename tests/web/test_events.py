@@ -195,7 +195,7 @@ def test_a_device_posts_its_own_format_and_a_request_repeated_under_its_key_is_s
 def test_no_bytes_break_a_endpoint(served_node: Callable[..., Any]) -> None:
     found: list[bytes] = []
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=list(HealthCheck))
     @given(
         st.binary(max_size=60)
         | st.recursive(

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rapport.communication import texts
@@ -88,7 +88,6 @@ PLAIN = Read(inbox_page(view("ana", "help", "ben"), "form"))
 @example(HOSTILE[0], HOSTILE[1], HOSTILE[2])
 @example(HOSTILE[3], HOSTILE[4], HOSTILE[5])
 @example(HOSTILE[6], HOSTILE[3], HOSTILE[0])
-@settings(max_examples=100)
 def test_no_text_brings_a_tag_or_an_attribute_into_the_page(peer, text, other):
     if other == peer:
         return

@@ -390,7 +390,7 @@ START = InterpretationState.from_files(SiteInterpretations(concepts=CONCEPTS))[0
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(CHANGES, min_size=1, max_size=4))
 def test_whatever_is_asked_is_made_or_refused_with_problems(changes: list[Any]) -> None:
     standing = START
@@ -407,7 +407,6 @@ def test_whatever_is_asked_is_made_or_refused_with_problems(changes: list[Any]) 
         assert standing.in_force.stamps
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=60),

@@ -29,6 +29,7 @@ from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
+from support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -234,7 +235,7 @@ def test_no_request_gets_an_answer_that_the_document_does_not_tell(
 
 def try_out(operation: Any, mode: GenerationMode, statuses: Counter[int]) -> None:
     @settings(
-        max_examples=10,
+        max_examples=examples(10),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -119,7 +119,7 @@ def test_no_bytes_break_the_endpoint(served_node: Callable[..., Any]) -> None:
     names = st.sampled_from(["query", "token", "take", "wait_ms", "kind", "seen", "x", "data"])
     values = st.none() | st.booleans() | st.text(max_size=6) | st.integers(-5, 2**70) | st.floats()
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=list(HealthCheck))
     @given(
         st.binary(max_size=40)
         | st.dictionaries(names, values | st.dictionaries(names, values), max_size=4).map(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
 from rapport.web.server import MOST_HEAD_BYTES, MinimumPace
+from support.browser import BackgroundLoop
+from support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +54,18 @@ async def impatient(directory: Path) -> AsyncIterator[tuple[str, int]]:
         await node.stop()
 
 
+@pytest.fixture(scope="module")
+def impatient_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """The address of one such node, for tests that leave it as it is."""
+    loop, stack = BackgroundLoop(), AsyncExitStack()
+    try:
+        opened = stack.enter_async_context(impatient(tmp_path_factory.mktemp("impatient")))
+        yield loop.run(opened)
+    finally:
+        loop.run(stack.aclose())
+        loop.close()
+
+
 async def answer_to(address: tuple[str, int], *parts: bytes, eof: bool = False) -> bytes:
     """Everything that comes back until the connection closes or nothing more comes."""
     reader, writer = await asyncio.open_connection(*address)
@@ -71,6 +85,16 @@ async def answer_to(address: tuple[str, int], *parts: bytes, eof: bool = False) 
     return found
 
 
+async def is_served(address: tuple[str, int]) -> bool:
+    """Whether a whole request is answered with success."""
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        writer.write(WHOLE)
+        return (await reader.readline()).startswith(b"HTTP/1.1 200")
+    finally:
+        writer.close()
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -84,13 +108,11 @@ async def answer_to(address: tuple[str, int], *parts: bytes, eof: bool = False) 
     ],
 )
 def test_a_request_that_does_not_come_is_not_waited_for(
-    tmp_path: Path, parts: tuple[bytes, ...]
+    impatient_node: tuple[str, int], parts: tuple[bytes, ...]
 ) -> None:
     async def scenario() -> None:
-        async with impatient(tmp_path) as address:
-            found = await answer_to(address, *parts)
-            assert b"408 Request Timeout" in found
-            assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
+        assert b"408 Request Timeout" in await answer_to(impatient_node, *parts)
+        assert await is_served(impatient_node)
 
     asyncio.run(scenario())
 
@@ -113,13 +135,12 @@ def test_a_slow_but_steady_sender_and_a_waiting_reader_are_left_alone(tmp_path: 
     asyncio.run(scenario())
 
 
-def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
+def test_a_head_without_end_is_refused(impatient_node: tuple[str, int]) -> None:
     async def scenario() -> None:
-        async with impatient(tmp_path) as address:
-            lines = b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1_000) for n in range(65))
-            assert MOST_HEAD_BYTES < len(HEAD + lines) < MOST_HEAD_BYTES + 1_000
-            assert b"431" in await answer_to(address, HEAD + lines)
-            assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
+        lines = b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1_000) for n in range(65))
+        assert MOST_HEAD_BYTES < len(HEAD + lines) < MOST_HEAD_BYTES + 1_000
+        assert b"431" in await answer_to(impatient_node, HEAD + lines)
+        assert await is_served(impatient_node)
 
     asyncio.run(scenario())
 
@@ -142,13 +163,12 @@ def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_request_is_refused_and_the_next_one_is_served(
-    tmp_path: Path, request_bytes: bytes, status: bytes
+    impatient_node: tuple[str, int], request_bytes: bytes, status: bytes
 ) -> None:
     async def scenario() -> None:
-        async with impatient(tmp_path) as address:
-            found = await answer_to(address, request_bytes)
-            assert found[9:12].startswith(status), found[:200]
-            assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
+        found = await answer_to(impatient_node, request_bytes)
+        assert found[9:12].startswith(status), found[:200]
+        assert await is_served(impatient_node)
 
     asyncio.run(scenario())
 
@@ -214,7 +234,7 @@ def test_what_comes_after_an_early_answer_is_read_within_limits(
                     await asyncio.sleep(0.01)
                 except ConnectionError:
                     closed = True
-            assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
+            assert await is_served(address)
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
@@ -245,7 +265,7 @@ def test_no_bytes_on_the_port_break_the_node(served_node: Callable[..., Any]) ->
         ]
     )
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(pieces | st.binary(max_size=8), max_size=14).map(b"".join))
     def collect(sent: bytes) -> None:
         found.append(sent)
@@ -259,6 +279,6 @@ def test_no_bytes_on_the_port_break_the_node(served_node: Callable[..., Any]) ->
             answers = await asyncio.gather(*(answer_to(address, one, eof=True) for one in found))
             assert not [answer for answer in answers if answer[9:10] == b"5"]
             assert (await api.call("GET", "/readyz")).status == 200
-            assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
+            assert await is_served(address)
 
     asyncio.run(scenario())

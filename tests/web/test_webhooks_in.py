@@ -24,6 +24,7 @@ from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.message import Identifier
 from rapport.web.api.messages import check_taken
+from support.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -271,7 +272,7 @@ def try_out(url: str, mode: GenerationMode) -> None:
     for operation in chosen:
 
         @settings(
-            max_examples=8,
+            max_examples=examples(8),
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rapport.channel.access.identities import (
     LOCAL,
@@ -145,7 +145,6 @@ _VALUES = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(["access", "node"]), _VALUES))
 def test_no_table_makes_reading_fail(values: dict[str, object]) -> None:
     file = TomlFile("site.toml", "", values)
@@ -243,7 +242,6 @@ def test_impossible_names_are_refused(name: str) -> None:
 # --- rates ---
 
 
-@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 300)), min_size=1, max_size=60))
 def test_over_time_no_more_passes_than_rate_burst_and_one_batch(
     steps: list[tuple[int, int]],

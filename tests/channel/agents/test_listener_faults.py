@@ -180,8 +180,15 @@ def saving(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Exact, Plain])
-@pytest.mark.parametrize("fault", ["lost", "killed"])
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        pytest.param(Exact, "lost", marks=pytest.mark.long),
+        (Exact, "killed"),
+        (Plain, "lost"),
+        pytest.param(Plain, "killed", marks=pytest.mark.long),
+    ],
+)
 def test_whatever_fails_between_any_two_steps_the_result_is_the_same(
     tmp_path, saving, fault: str, kind: type[Program]
 ):

@@ -23,6 +23,7 @@ from rapport.channel.agents.listener_state import (
     ResumePoint,
 )
 from rapport.channel.requests.request import Batch, Request
+from support.examples import examples
 from support.judge.model_source import ModelSource, make_stored
 
 WHY = Reason("a.code", "why")
@@ -344,4 +345,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = pytest.mark.slow(Interleavings.TestCase)
-TestInterleavings.settings = settings(max_examples=120, stateful_step_count=40)
+TestInterleavings.settings = settings(max_examples=examples(120), stateful_step_count=40)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_embedded
@@ -183,7 +183,6 @@ class Side:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_foreseen_sets_are_those_that_reading_gives(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

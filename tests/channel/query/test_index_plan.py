@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_embedded
@@ -161,7 +161,6 @@ async def all_batches(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_answers_are_the_same_with_and_without_an_index(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.query.compiler import compile_condition
@@ -19,7 +19,6 @@ from support.judge.conditions import CONDITIONS, row_of, stored_events, truth
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(CONDITIONS, st.lists(stored_events(), min_size=1, max_size=6))
 def test_compiled_conditions_mean_what_the_slow_evaluator_says(
     condition: Any, events: list[StoredEvent]
@@ -33,7 +32,6 @@ def test_compiled_conditions_mean_what_the_slow_evaluator_says(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(CONDITIONS)
 def test_printing_and_parsing_give_the_same_tree(condition: Any) -> None:
     text = print_condition(condition)

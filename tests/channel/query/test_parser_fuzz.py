@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rapport.channel.query.compiler import compile_condition
@@ -42,7 +42,6 @@ def judge(text: str) -> None:
     to_sql(make_query("sql", canonical))
 
 
-@settings(max_examples=100)
 @given(st.text(max_size=60))
 @example("'")
 @example("data.")
@@ -60,13 +59,11 @@ def test_any_text_is_understood_or_refused_with_place_and_hint(text: str) -> Non
     judge(text)
 
 
-@settings(max_examples=100)
 @given(st.lists(PIECES, max_size=12))
 def test_words_in_any_order_are_too(pieces: list[str]) -> None:
     judge(" ".join(pieces))
 
 
-@settings(max_examples=100)
 @given(CONDITIONS, st.data())
 def test_valid_conditions_with_a_slip_are_too(condition: Any, data: st.DataObject) -> None:
     text = print_condition(condition)

@@ -100,9 +100,7 @@ def query_of(condition: Any) -> Query:
     return Query("sql", "", compile_condition(condition), condition=condition)
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(stored_events(), min_size=1, max_size=8), st.lists(CONDITIONS, max_size=4))
 def test_no_match_is_left_out(rows: Rows, events: list[StoredEvent], conditions: list[Any]) -> None:
     put(rows, events)

@@ -5,7 +5,7 @@ import math
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.query.compiler import compile_condition
@@ -74,7 +74,6 @@ operators = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 
 @pytest.mark.slow
 @given(linears, numbers, operators, st.sampled_from([0, 1, -1, 5, -5]))
-@settings(max_examples=100, deadline=None)
 def test_a_threshold_is_exact_to_the_last_bit(
     term: Linear, root: float, operator: Any, steps_away: int
 ) -> None:
@@ -95,7 +94,6 @@ def test_a_threshold_is_exact_to_the_last_bit(
 
 
 @given(linears, st.integers(-(2**60), 2**60), operators)
-@settings(max_examples=100, deadline=None)
 def test_large_whole_numbers_are_rounded_as_the_transformer_does(
     term: Linear, root: int, operator: Any
 ) -> None:
@@ -160,7 +158,6 @@ leaves = st.one_of(
 
 @pytest.mark.slow
 @given(lists, leaves, st.sampled_from(["a", "b", "c", "d", 1, 1.0, 2.5, True, False, None]))
-@settings(max_examples=100, deadline=None)
 def test_a_look_up_becomes_the_keys_that_lead_to_what_is_asked(
     term: Lookup, own: Any, key: Any
 ) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rapport.channel.query.compiler import compile_condition
 from rapport.channel.query.query_kinds import make_query
@@ -154,7 +154,6 @@ def test_a_number_stands_behind_an_element_s_name() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(CONDITIONS)
 def test_every_condition_can_be_asked_of_xml(condition: Any) -> None:
     """True and false exclude each other, and nothing is raised."""

@@ -10,6 +10,7 @@ from rapport.channel.requests.request import Request
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
+from support.examples import examples
 
 EVEN = "type = 'even'"
 
@@ -19,7 +20,7 @@ def events(first: int, last: int) -> list[Event]:
     return [Event("s", str(n), kinds[n % 2], "", n, b"1") for n in range(first, last + 1)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(1, 30), max_size=6), st.integers(1, 7), st.booleans())
 def test_sets_follow_each_other_whatever_is_appended_meanwhile(
     sizes: list[int], most: int, filtered: bool

@@ -29,6 +29,7 @@ from rapport.channel.requests.request import Batch, Request
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
+from support.examples import examples
 
 MAX_TRIES = 3
 
@@ -224,7 +225,7 @@ class Working(RuleBasedStateMachine):
 
 
 class TestWorking(Working.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+    settings = settings(max_examples=examples(15), stateful_step_count=25, deadline=None)
 
 
 def play(scenario: Any, clock: ManualClock | None = None) -> None:

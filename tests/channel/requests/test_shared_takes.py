@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.migration import ChannelMover
@@ -110,7 +110,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(STEPS)
 def test_three_nodes_take_each_message_once_whatever_they_do(steps):
     async def scenario():
@@ -151,7 +150,6 @@ WORK = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(WORK)
 def test_workers_at_three_nodes_share_leases_whatever_they_do(steps):
     async def scenario():
@@ -412,7 +410,10 @@ async def publish(directory: Path, store: str, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("store", "lease_ms"), [("nats", 0), ("postgres", 0), ("postgres", 1_500)])
+@pytest.mark.parametrize(
+    ("store", "lease_ms"),
+    [("nats", 0), pytest.param("postgres", 0, marks=pytest.mark.long), ("postgres", 1_500)],
+)
 def test_two_processes_take_each_message_once_also_when_one_is_killed(
     store: str, lease_ms: int, tmp_path: Path, request: pytest.FixtureRequest
 ):

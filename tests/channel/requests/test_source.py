@@ -19,6 +19,7 @@ from rapport.channel.requests.request import MOST_BYTES, Batch, Request
 from rapport.core.errors import InvalidInput, LeaseExpired, NotAllowed
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock, SystemClock
+from support.examples import examples
 
 MINUTE = 60_000
 QUERIES: dict[str, Any] = {
@@ -152,7 +153,9 @@ class Requesting(RuleBasedStateMachine):
             assert not {stored.position for stored in batch.events} & set(self.takers)
 
 
-Requesting.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+Requesting.TestCase.settings = settings(
+    max_examples=examples(25), stateful_step_count=20, deadline=None
+)
 TestRequesting = pytest.mark.slow(Requesting.TestCase)
 
 

@@ -17,6 +17,7 @@ from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
 from rapport.store.base import LogPiece
+from support.examples import examples
 from support.numbered_events import stamped
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -304,7 +305,7 @@ def test_the_cost_of_a_sweep_does_not_grow_with_the_log(tmp_path, clock):
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     steps=st.lists(
         st.one_of(
@@ -360,7 +361,7 @@ def test_a_reader_that_is_known_gets_every_event_once_whatever_is_swept(steps, t
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     steps=st.lists(
         st.one_of(

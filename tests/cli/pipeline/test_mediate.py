@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from rapport.cli.main import run
+from support.servers.spark import QUICK_START
 
 SITE = """
 [concepts.person.attributes]
@@ -81,7 +83,7 @@ def test_wrong_use_is_told_before_spark_starts(
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_recorded_files_become_readings_in_the_units_of_the_site(
-    site: Path, tmp_path: Path
+    spark: object, site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     into = tmp_path / "mediated"
     words = ["pipeline", "mediate", f"badges={tmp_path / 'badges.jsonl'}", "--into", str(into)]
@@ -97,12 +99,12 @@ def test_recorded_files_become_readings_in_the_units_of_the_site(
     ]
     (rejected,) = ds.dataset(into / "rejected").to_table().to_pylist()
     assert rejected["position"] == 3
-    again = in_a_process(*words, "--site", str(site))
-    assert again.returncode != 0
-    assert b"mediate.not_empty" in again.stderr
+    assert run([*words, "--site", str(site)]) != 0
+    assert "mediate.not_empty" in capsys.readouterr().err
 
 
 def in_a_process(*words: str) -> subprocess.CompletedProcess[bytes]:
     """A command starts and ends a session of its own; tests of this process share another."""
     command = (sys.executable, "-m", "rapport.cli.main", *words)
-    return subprocess.run(command, capture_output=True, check=False, timeout=120)
+    quick = {**os.environ, **QUICK_START}
+    return subprocess.run(command, capture_output=True, check=False, timeout=300, env=quick)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import msgpack
 
@@ -384,7 +384,6 @@ def big_ones(numbers):
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.one_of(

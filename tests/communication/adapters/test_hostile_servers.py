@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rapport.communication.adapters.ftp import FtpFolder, FtpServer
 from rapport.communication.adapters.imap import FetchedMail, ImapSettings, Mailbox
 from rapport.core.errors import RapportError
+from support.examples import examples
 
 
 @contextmanager
@@ -140,7 +141,7 @@ lines = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(lines, max_size=8))
 def test_whatever_an_imap_server_says_only_errors_of_ours_come_out(said):
     with rambling(GREETING, *said) as port:
@@ -172,7 +173,7 @@ replies = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(replies, max_size=8))
 def test_whatever_an_ftp_server_says_only_errors_of_ours_come_out(said):
     with rambling(*said) as port:

@@ -6,7 +6,7 @@ import time
 from email.message import EmailMessage
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.input_base import RejectedInput
@@ -149,7 +149,6 @@ pieces = st.sampled_from(
 mails = st.lists(pieces | st.binary(max_size=40), max_size=40).map(b"".join)
 
 
-@settings(max_examples=100)
 @given(mails, st.booleans())
 def test_no_mail_whatsoever_raises(raw, cut):
     found = meaning_of(raw, ANYBODY, LIMITS, cut=cut)

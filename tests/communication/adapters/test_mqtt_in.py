@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
@@ -353,7 +353,6 @@ def test_a_message_that_names_another_sender_than_its_topic_is_refused():
 
 
 @given(st.text(max_size=30), st.binary(max_size=60))
-@settings(max_examples=100)
 def test_whatever_a_broker_sends_is_a_message_or_a_fault_with_a_code(topic, payload):
     topics = (TopicPattern(topic="{peer}/a", is_text=True), TopicPattern(topic="#"))
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.context import protocol as m
@@ -94,7 +94,6 @@ def records_in(message: m.Message) -> list[ContextRecord]:
     st.lists(st.tuples(MESSAGES, ADDRESSES, st.booleans(), st.integers(0, 400)), max_size=30),
     st.sampled_from(["probe", "bloom", "off"]),
 )
-@settings(max_examples=100, deadline=None)
 def test_no_message_breaks_a_broker_or_makes_it_tell_an_invalid_record(
     said: list, look_ahead: str
 ) -> None:

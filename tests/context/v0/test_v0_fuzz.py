@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rapport.context.v0.v0_protocol import MAX_DATAGRAM
 from rapport.core.context_record import ContextRecord, EntityRef
+from support.examples import examples
 
 T = 1516060800000
 ROOM = ContextRecord("p1", EntityRef("room", "r3"), "status", T, T + 60_000, {"free": "yes"})
@@ -50,7 +51,9 @@ def datagrams(draw: st.DrawFn) -> bytes:
 
 
 many = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
@@ -123,7 +126,7 @@ def test_a_path_that_leaves_no_room_for_an_answer_crashes_nobody(
 
 @pytest.mark.slow
 @settings(
-    max_examples=5_000,
+    max_examples=examples(5_000),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

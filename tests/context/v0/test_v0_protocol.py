@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.context.protocol import Question
@@ -269,13 +269,11 @@ any_message = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_message)
 def test_every_message_survives(message: Any) -> None:
     assert read(write(message)) == message
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_message, st.data())
 def test_changed_and_cut_bytes_are_refused_or_read_and_nothing_else(
     message: Any, data: st.DataObject

@@ -21,6 +21,7 @@ from rapport.ensemble.protocol import (
 )
 from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
+from support.examples import examples
 from support.work import lines
 
 WALL = 1_700_000_000_000
@@ -53,7 +54,7 @@ def test_what_is_missing_of_very_many_parts_is_not_all_looked_through() -> None:
 
 
 @given(st.integers(0, 20_000), st.integers(64, 2_000), st.text("é漢x", min_size=1, max_size=20))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_parts_fit_and_together_they_are_the_message(size: int, limit: int, name: str) -> None:
     message = large(size, name)
     parts = Splitter(limit).parts_of(message)
@@ -63,7 +64,7 @@ def test_parts_fit_and_together_they_are_the_message(size: int, limit: int, name
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_disorder_and_repetition_do_no_harm_and_each_version_is_taken_once(data: Any) -> None:
     message = large(data.draw(st.integers(1_100, 9_000)))
     parts = list(Splitter(1_024).parts_of(message))

@@ -9,6 +9,7 @@ from rapport.ensemble.grouping.group_register import MemberRegister
 from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
+from support.examples import examples
 
 HERE: Address = ("10.0.0.1", 1)
 THERE: Address = ("10.0.0.2", 1)
@@ -97,7 +98,7 @@ def test_no_more_are_registered_than_there_is_room_for(limit: str) -> None:
         )
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_register_is_what_a_naive_one_is(
     steps: list[tuple[int, int, frozenset[str], bool]],
 ) -> None:

@@ -16,6 +16,7 @@ from rapport.ensemble.grouping.group_tables import (
 from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
+from support.examples import examples
 
 GROUPER: Address = ("10.0.0.1", 1)
 OTHER: Address = ("10.0.0.2", 1)
@@ -34,7 +35,7 @@ def ports(peers: GroupPeers, periods: float = 0, group: str = "red") -> list[int
 
 
 @given(st.integers(1, 300), st.integers(8, 40))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_pages_hold_every_member_once_and_none_too_many(count: int, most: int) -> None:
     pages = split(entries(*range(count)), most)
     assert sorted(entry.port for page in pages for entry in page) == list(range(count))

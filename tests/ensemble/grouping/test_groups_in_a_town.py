@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.examples import examples
+
 
 def test_every_one_of_a_hundred_sectors_has_an_owner_and_true_tables(town: Any) -> None:
     here = town()
@@ -130,7 +132,9 @@ def test_tables_of_a_hundred_clients_stay_true_while_groupers_come_and_go(
     ),
 )
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_after_any_arrivals_and_departures_tables_are_true_in_three_periods(
     town: Any, seed: int, groupers: int, steps: list[tuple[str, int]]

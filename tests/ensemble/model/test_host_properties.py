@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.knowledge import Knowledge
@@ -180,7 +180,6 @@ def values(one: Component) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(systems(), st.booleans())
 def test_a_host_does_what_a_naive_evaluator_does(
     system: tuple[list[Component], list[Component], list[type[Ensemble]]], as_bytes: bool
@@ -209,7 +208,6 @@ def test_a_host_does_what_a_naive_evaluator_does(
     assert all(fault.code != "ensemble.contended" for fault in host.faults)
 
 
-@settings(max_examples=60, deadline=None)
 @given(systems())
 def test_only_components_of_this_node_change(
     system: tuple[list[Component], list[Component], list[type[Ensemble]]],

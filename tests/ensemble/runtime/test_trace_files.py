@@ -15,11 +15,12 @@ from rapport.ensemble.trace import Kind, Recorder, TraceEvent
 from rapport.ensemble.trace_files import TraceFile
 from rapport.kernel.clock import Chance, Now
 from rapport_lab.ensemble.rules.recorded_traces import read_trace
+from support.examples import examples
 
 PROCESS_MS = 500
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, PROCESS_MS)), max_size=20))
 def test_what_ends_late_is_written_in_the_order_in_which_it_began(
     tmp_path_factory: object, steps: list[tuple[int, int]]

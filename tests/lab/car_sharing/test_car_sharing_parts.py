@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.knowledge import Knowledge
@@ -70,7 +70,6 @@ waypoints = st.lists(
 places = st.tuples(st.integers(0, 2_000), st.integers(0, 2_000))
 
 
-@settings(max_examples=100)
 @given(steps=waypoints, start=places, end=places)
 def test_a_trip_is_on_the_way_in_order_and_quicker_than_walking(
     steps: list[tuple[int, int, int]], start: tuple[int, int], end: tuple[int, int]
@@ -121,7 +120,6 @@ def test_in_the_midst_of_a_street_a_car_goes_to_its_end_and_a_walker_turns_round
     assert heading_to(walked, ROW, 3, by_car=False).way == (0, 1, 2, 3)
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 1_000), steps=st.lists(st.integers(0, 20_000), max_size=15))
 def test_nobody_jumps(seed: int, steps: list[int]) -> None:
     grid = GridSettings(width_metres=500, height_metres=500, block_metres=100, jitter_metres=10)

@@ -26,6 +26,7 @@ from rapport_lab.car_sharing.seats import (
     settle,
     with_beat,
 )
+from support.examples import examples
 
 HERE = (0, 0)
 THERE = (500, 0)
@@ -141,14 +142,13 @@ class Play:
         self.times_held += bool(taken)
 
 
-@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32))
 def test_two_never_hold_the_same_seat(seed: int) -> None:
     Play(seed).run(800)
 
 
 @pytest.mark.long
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 @given(seed=st.integers(0, 2**32))
 def test_two_never_hold_the_same_seat_in_many_plays(seed: int) -> None:
     Play(seed).run(1_500)

@@ -16,8 +16,15 @@ def measure(**fields):
     return run_point(SearchPoint(part="test", **fields)).to_pylist()[0]
 
 
-@pytest.mark.parametrize(("topology", "brokers"), [("mesh", 60), ("regular", 200)])
-@pytest.mark.parametrize("copies", [1, 4])
+@pytest.mark.parametrize(
+    ("topology", "brokers", "copies"),
+    [
+        ("mesh", 60, 1),
+        pytest.param("mesh", 60, 4, marks=pytest.mark.long),
+        pytest.param("regular", 200, 1, marks=pytest.mark.long),
+        ("regular", 200, 4),
+    ],
+)
 def test_a_walk_without_limit_needs_about_n_over_r_plus_1_hops(topology, brokers, copies):
     row = measure(
         brokers=brokers, topology=topology, copies=copies, hop_limit=5_000, requests=500, keys=500
@@ -77,7 +84,7 @@ def test_copies_follow_the_square_root_of_the_rate_with_path_but_not_with_one_co
     assert replicated(replicas=replicas)["copies_slope"] == pytest.approx(steepness, abs=0.12)
 
 
-@pytest.mark.parametrize("copies", [1, 5])
+@pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.long), 5])
 def test_machines_walk_as_the_judge_does(copies):
     """The same graph and the same holders; the means differ by less than four standard errors."""
     point = SearchPoint(
@@ -102,7 +109,11 @@ def test_machines_walk_as_the_judge_does(copies):
 
 @pytest.mark.parametrize(
     ("topology", "without", "with_avoidance"),
-    [("ring", 0.52, 1.0), ("waxman", 0.6, 0.9), ("mesh", 0.72, 1.0)],
+    [
+        ("ring", 0.52, 1.0),
+        pytest.param("waxman", 0.6, 0.9, marks=pytest.mark.long),
+        ("mesh", 0.72, 1.0),
+    ],
 )
 def test_avoiding_visited_brokers_makes_the_difference_that_the_decision_was_taken_for(
     topology, without, with_avoidance

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.mediation.concepts import ConceptAttribute, canonical_model
@@ -114,20 +114,17 @@ def test_the_good_files_are_read(kind: str) -> None:
     check(kind, GOOD[kind].encode())
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(GOOD)), st.binary(max_size=60))
 def test_random_bytes_are_read_or_refused(kind: str, raw: bytes) -> None:
     check(kind, raw)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(GOOD)), st.lists(st.sampled_from(PIECES), max_size=25))
 def test_random_words_are_read_or_refused(kind: str, pieces: list[str]) -> None:
     check(kind, "".join(pieces).encode("utf-8", "replace"))
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(GOOD)), st.data())
 def test_mutated_files_are_read_or_refused(kind: str, data: st.DataObject) -> None:
     text = GOOD[kind]
@@ -184,7 +181,6 @@ values = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), values, min_size=1, max_size=5))
 def test_any_tables_are_read_or_refused(table: dict[str, object]) -> None:
     raw = json.dumps({"interpretations": {"us": table}}).encode()  # JSON is YAML

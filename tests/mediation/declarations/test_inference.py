@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Problem
@@ -428,7 +428,6 @@ def test_parents_in_circles_and_faulty_ones_do_not_stop_the_others(root: Interpr
     assert set(found.interpretations) == {"a", "b", "good"}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_two_units_of_a_dimension_are_turned_into_each_other(data: st.DataObject) -> None:
     units = [each for each in UNITS if is_type_name(each.symbol)]

@@ -318,7 +318,7 @@ def test_a_column_called_id_becomes_an_attribute_of_another_name(new_site: NewSi
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(st.sampled_from(_NAMES), min_size=2, max_size=7, unique=True),
     has_site=st.booleans(),

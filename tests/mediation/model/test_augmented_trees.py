@@ -14,6 +14,7 @@ from rapport.mediation.interpretations.model import DIRECTIONS, EXPLORE, Interpr
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.type_changes import Augment, apply_change, load_all
 from rapport.mediation.types import Attribute, ComplexType
+from support.examples import examples
 from support.judge.mediation import Judge, Place, Said, Trail
 
 FACTORS = range(2, 9)
@@ -193,7 +194,7 @@ def check_augmented(
                 assert made(event) == wanted, (name, direction, kind)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_in_a_whole_tree_own_decisions_stand_and_the_rest_is_inherited(data: st.DataObject) -> None:
     held, _ = load_all(data.draw(trees()))

@@ -126,7 +126,7 @@ def one_by_one(transformer: Transformer, given_values: list[Any]) -> tuple[list[
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(derandomize=True)
 def test_a_batch_gives_the_same_results_and_rejections_bit_for_bit(data: st.DataObject) -> None:
     step = data.draw(objects("T", 2))
     transformer = Transformer(Plan("i", "T", "in", "T", (step,)), Types(()), {"odd": odd})

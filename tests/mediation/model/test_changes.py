@@ -201,9 +201,7 @@ def rule_texts(draw: st.DrawFn) -> Rule:
     st.lists(rule_texts(), max_size=3),
     st.lists(rule_texts(), min_size=1, max_size=2),
 )
-@settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(derandomize=True, suppress_health_check=list(HealthCheck))
 def test_after_any_augmentation_a_childs_own_decisions_stand_and_the_rest_is_inherited(
     above: list[Rule], own: list[Rule], added: list[Rule]
 ) -> None:

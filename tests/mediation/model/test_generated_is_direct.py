@@ -41,12 +41,13 @@ from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.plans import Plan
 from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
+from support.examples import examples
 from support.judge.mediation import Judge
 from support.judge.mediation_conversions import World
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", examples(300)))
 NAMES = ("a", "b", "c")
 PRIMITIVES: tuple[Type, ...] = (
     PrimitiveType("Metre", "number", ("number",)),
@@ -332,7 +333,7 @@ def outcome(transform: Any, value: Any) -> Any:
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=EXAMPLES == 300,
+    derandomize=examples(300) == EXAMPLES,
     suppress_health_check=list(HealthCheck),
 )
 def test_a_generated_transformer_equals_a_direct_application_of_the_rules(
@@ -430,9 +431,9 @@ def typed_changes(draw: st.DrawFn) -> tuple[list[Interpretation], str]:
 
 @given(typed_changes(), st.data())
 @settings(
-    max_examples=max(EXAMPLES // 3, 100),
+    max_examples=max(EXAMPLES // 3, examples(100)),
     deadline=None,
-    derandomize=EXAMPLES == 300,
+    derandomize=examples(300) == EXAMPLES,
     suppress_health_check=list(HealthCheck),
 )
 def test_types_and_shapes_change_as_by_direct_application_of_rules_and_mapping(

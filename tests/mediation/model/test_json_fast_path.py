@@ -206,7 +206,7 @@ def canonical(data: bytes) -> str:
 
 @pytest.mark.slow
 @given(ways(), st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_the_fast_path_equals_the_transformers_and_gives_none_where_they_reject(
     way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
@@ -238,7 +238,7 @@ def _by_halves(arriving: Any, leaving: Any, sent: bytes) -> Any:
 
 
 @given(ways(), st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_regular_events_never_leave_the_fast_path(
     way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
@@ -357,7 +357,7 @@ def as_batch(
 
 @pytest.mark.slow
 @given(ways(), st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_a_batch_gives_each_event_the_result_of_a_single_call(
     way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:

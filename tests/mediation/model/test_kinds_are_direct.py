@@ -51,10 +51,11 @@ from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.memory import ConversionMemory
 from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
+from support.examples import examples
 from support.judge.mediation import Judge
 from support.judge.mediation_conversions import World
 
-EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", examples(100)))
 
 SENSORS = [
     {"id": "r1", "x": "10.5", "y": "-3", "heading": "90", "name": "door", "open": "yes", "n": "7"},
@@ -407,7 +408,7 @@ def feed(conversion: Conversion, memory: ConversionMemory) -> None:
 SETTINGS = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=EXAMPLES == 100,
+    derandomize=examples(100) == EXAMPLES,
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.generate, Phase.shrink),

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.mediation.codegen.json_fast_path import (
@@ -143,7 +143,6 @@ SHAPED = both(world((RenameAttribute("about", "told"),), "told"))
 
 
 @given(st.lists(written(), max_size=6))
-@settings(deadline=None, max_examples=100)
 @pytest.mark.slow
 def test_a_batch_gives_the_bytes_that_its_events_give_one_by_one(several: list[bytes]) -> None:
     for batch, through in (PLAIN, SHAPED):

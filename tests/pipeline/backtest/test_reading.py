@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Problem
@@ -49,7 +49,6 @@ def standing(times: list[int]) -> list[tuple[int, str]]:
     return kept
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=8),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=2),

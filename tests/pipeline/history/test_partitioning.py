@@ -45,6 +45,7 @@ from rapport.policy.plan import (
 )
 from rapport.policy.runner.families import with_sides
 from rapport.site.site import Site
+from support.examples import examples
 from support.history_here import Here
 from support.judge.trials import varied_trial
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
@@ -151,7 +152,7 @@ def test_explain_says_why_there_is_no_key(small_policies: Site) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(data=st.data())
 def test_any_cuts_give_the_same_detections(
     data: st.DataObject, small_policies: Site, recorded: pa.Table
@@ -167,7 +168,7 @@ def test_any_cuts_give_the_same_detections(
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 # Here a match is known to be minimal only after its slice has ended.
 @example(seed=1098, share=0.98)
 # Here an absence among tables holds at once, but counts only when nothing positive came.

@@ -34,6 +34,7 @@ from rapport.policy.replay.replay import Recording
 from rapport.policy.replay.replay import replay as replay_here
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
+from support.examples import examples
 from support.history_here import Here
 from support.judge.holding import Reading
 from support.varied.policies import varied_policy
@@ -113,7 +114,7 @@ def locally(case: Case) -> tuple[bytes, list[Undecided], list[Cause], dict[str, 
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 # Rectangles that come as events: the order of their parts matters.
 @example(seed=5)
 @example(seed=83)
@@ -165,7 +166,7 @@ def with_nulls(table: pa.Table, chance: Chance) -> pa.Table:
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(seed=st.integers(0, 2**32))
 def test_recorded_files_of_many_sources_give_what_the_local_replay_gives(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -43,6 +43,7 @@ from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from rapport.site.site import Site, load_site
 from rapport.tables.instances import Instances
+from support.examples import examples
 from support.history_here import Here
 from support.situation_worlds import NAME, SituationWorld, judge_lines, situation_trials
 from support.varied.worlds import readings_batch
@@ -298,7 +299,7 @@ def _itself(pull: PullData) -> PullData:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(situation_trials(), st.sampled_from([1, 3, 7]))
 def test_buckets_give_what_the_judge_gives(trial: tuple[SituationWorld, str], parts: int) -> None:
     world, text = trial

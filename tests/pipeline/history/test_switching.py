@@ -29,6 +29,7 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from rapport.tables.instances import Instances
+from support.examples import examples
 from support.history_here import Here
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
@@ -143,7 +144,7 @@ def compared(case: Case, history: ReadingsFiles) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 2**32))
 def test_tables_that_change_give_what_the_local_runner_gives(
     tmp_path_factory: pytest.TempPathFactory, cut_into_files: Cut, seed: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,9 @@ def expected_of(story: Story) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [*(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)), 3]
+)
 def test_silver_holds_what_the_model_says_however_it_is_split(
     spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,8 +204,19 @@ def test_silver_holds_what_the_model_says_however_it_is_split(
     assert found_in(filled.lake) == expected_of(story)
 
 
+EVERY_CUT = (1, 2, 3, 4, 5)
+"""After how many commits of a run it can be killed."""
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        pytest.param((3,), id="in the middle"),
+        pytest.param(EVERY_CUT, id="everywhere", marks=pytest.mark.long),
+    ],
+)
 def test_a_run_killed_between_any_two_commits_is_finished_by_the_next(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, cuts: Sequence[int]
 ) -> None:
     story, ontology = Story(7, length=80), make_ontology()
     filled = SilverLake(tmp_path / "lake")
@@ -213,17 +226,16 @@ def test_a_run_killed_between_any_two_commits_is_finished_by_the_next(
     filled.export(until=ends)
     update_silver(spark, filled.lake, ontology)
     filled.export()
-    expected, kills = expected_of(story), 0
-    for commits in range(1, 20):
+    expected = expected_of(story)
+    for commits in cuts:
         copy = tmp_path / f"killed-{commits}"
         shutil.copytree(tmp_path / "lake", copy)
-        if not _is_killed(spark, copy, ontology, commits):
-            break
-        kills += 1
+        assert _is_killed(spark, copy, ontology, commits)
         update_silver(spark, copy, ontology)
         assert found_in(Lake.at(copy)) == expected, commits
-    assert kills == 5
-    assert found_in(Lake.at(copy)) == expected
+    if cuts == EVERY_CUT:
+        assert not _is_killed(spark, tmp_path / "lake", ontology, len(cuts) + 1)
+        assert found_in(filled.lake) == expected
 
 
 def _is_killed(spark: SparkSession, lake: Path, ontology: Ontology, commits: int) -> bool:

@@ -10,7 +10,7 @@ from rapport.kernel.clock import Chance
 from rapport.pipeline.datasource.offsets import limit_offset
 from rapport.pipeline.streaming.decoder import DETECTIONS, EVENTS
 
-_SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))]
+_SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
 _ROUNDS = 5
 
 

@@ -4,7 +4,7 @@ import doctest
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
@@ -148,7 +148,6 @@ PIECES = (
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(words=st.lists(st.sampled_from(PIECES), max_size=14))
 def test_what_compiles_is_sound_and_what_does_not_is_refused(
     words: list[str], ontology: Ontology

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
@@ -277,7 +277,6 @@ lines = st.builds(lambda c, w: c + w, conditions, st.sampled_from(["", "", " wit
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(written=st.lists(lines, min_size=1, max_size=3))
 def test_what_compiles_is_sound_and_printed_it_is_the_same_plan(
     written: list[str], every_form: Ontology

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.query.parser import parse_condition
@@ -350,7 +350,6 @@ linears = st.lists(
 
 @pytest.mark.slow
 @given(linears, st.lists(numbers, min_size=1, max_size=5), st.data())
-@settings(max_examples=100, deadline=None)
 def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
     term: Linear, given_values: list[float], data: st.DataObject
 ) -> None:
@@ -382,7 +381,6 @@ def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
     st.sampled_from(["=", "!="]),
     st.sampled_from("xyz"),
 )
-@settings(max_examples=100, deadline=None)
 def test_a_look_up_divides_instances_as_a_comparison_of_looked_up_values_does(
     entries: dict[str, Any], otherwise: Any, operator: Any, wanted: str
 ) -> None:

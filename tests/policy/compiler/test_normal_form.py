@@ -4,7 +4,7 @@ import doctest
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
@@ -170,7 +170,6 @@ def satisfied(clauses: tuple[NormalClause, ...], world: Assignment) -> bool:
     return all(any(world.holds(atom) for atom in clause.atoms) for clause in clauses)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_the_normal_form_keeps_the_meaning(data: st.DataObject) -> None:
     expression = data.draw(conditions)
@@ -180,7 +179,6 @@ def test_the_normal_form_keeps_the_meaning(data: st.DataObject) -> None:
         assert satisfied(clauses, world) == judge(expression, world)
 
 
-@settings(max_examples=100)
 @given(booleans_only, st.sets(st.sampled_from("abcde")))
 def test_without_followed_by_it_is_the_ordinary_normal_form(
     expression: Expression, true_terms: set[str]
@@ -199,7 +197,6 @@ def test_without_followed_by_it_is_the_ordinary_normal_form(
     assert satisfied(normalize(expression), world) == evaluate(expression)
 
 
-@settings(max_examples=100)
 @given(conditions)
 def test_no_clause_contains_another_of_the_same_window(expression: Expression) -> None:
     sets = [(frozenset(clause.atoms), clause.window_ms) for clause in normalize(expression)]

@@ -19,6 +19,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.stream_steps import LATE_TYPE, RESET_TYPE
 from rapport.site.site import load_site
+from support.examples import examples
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"
 SITE = load_site(CHECK)
@@ -223,7 +224,7 @@ AFTER_A_RESET = [
 ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @example(steps=AFTER_A_RESET, dies=[number == 5 for number in range(30)], batch=5)
 @given(steps=steps, dies=st.lists(st.booleans(), min_size=30, max_size=30), batch=st.integers(1, 5))
 def test_whenever_the_process_dies_the_same_is_found_after_any_jumps_of_clocks(

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, NamedValue
@@ -132,7 +132,6 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.lists(st.integers(0, 60), max_size=4), st.integers(0, 60_000))
-@settings(max_examples=60, deadline=None)
 def test_compacted_and_restored_records_give_the_same_values(rows, cuts, watermark):
     """Nothing that a detection after the watermark can ask for is dropped."""
     whole, kept = record("temperature of F"), record("temperature of F")

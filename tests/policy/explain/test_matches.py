@@ -11,6 +11,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explain.evidence import Evidence, readings_of
 from rapport.policy.explain.matches import Decisions
 from rapport.policy.plan import Plan
+from support.examples import examples
 from support.judge.evaluator import Verdict
 from support.judge.trials import Trial, judged, run_locally, varied_trial
 from support.varied.worlds import (
@@ -59,7 +60,7 @@ def check(trial: Trial, runner: Verdict) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_movements_are_decided_as_the_runner_decides_them(seed: int) -> None:
     chance = Chance(seed)
     world, ontology = with_periods(chance, random_world(chance, events=25))
@@ -75,7 +76,6 @@ def test_movements_are_decided_as_the_runner_decides_them(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
 def test_policies_of_every_kind_are_decided_as_the_judge_decides_them(seed: int) -> None:
     trial = varied_trial(Chance(seed), events=18)
     check(trial, judged(trial))

@@ -18,6 +18,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explain.answer import ConditionNode, NearestMiss, WhyNotAnswer
 from rapport.policy.explain.evidence import Evidence, readings_of
 from rapport.policy.explain.why_not import given_in
+from support.examples import examples
 from support.judge.holding import Reading
 from support.judge.trials import Trial, judged, run_locally, varied_trial
 from support.varied.worlds import readings_batch
@@ -338,9 +339,7 @@ ALONE = (
 
 
 @given(st.sampled_from(ALONE), st.integers(0, 2**32))
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_change_a_hundredth_smaller_is_not_enough(
     trial_of_text: Any, ask_of_trial: Any, text: str, seed: int
 ) -> None:
@@ -366,7 +365,9 @@ def test_a_change_a_hundredth_smaller_is_not_enough(
 @example(501_999)  # a reading before all others would move the start, from which silence counts
 @example(9_004_721)  # all is true of somebody, but fewer occurrences are a match already
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_on_random_worlds_it_fired_where_the_judge_says_so_and_misses_are_enough(
     ask_of_trial: Any, seed: int

@@ -17,6 +17,7 @@ from rapport.policy.language.situation_printer import print_situation
 from rapport.policy.language.situation_tree import SituationTree
 from rapport.policy.language.situations import parse_situation_policy
 from rapport.policy.language.tree import PolicyTree
+from support.examples import examples
 from tests.support.situation_trees import situation_trees
 from tests.support.situation_trees import without_places as places_removed
 
@@ -151,7 +152,7 @@ def test_the_worked_situations_are_formatted_without_a_change_of_meaning(path: P
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), tree=situation_trees())
 def test_formatting_a_situation_keeps_its_meaning_and_comments(
     data: st.DataObject, tree: SituationTree
@@ -184,7 +185,7 @@ def test_the_recorded_policies_are_formatted_without_a_change_of_meaning(
 
 @pytest.mark.slow
 @settings(
-    max_examples=80,
+    max_examples=examples(80),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -12,6 +12,7 @@ from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_policy
 from rapport.policy.language.situation_printer import print_situation_condition
 from rapport.policy.language.situation_tree import AndOf
+from support.examples import examples
 from tests.support.situation_trees import situation_trees, without_places
 
 GUARDED = """\
@@ -51,7 +52,7 @@ def test_a_guarded_policy_is_printed_and_formatted_as_it_is() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_condition_of_a_situation_can_be_a_guard(data: st.DataObject) -> None:
     guard = data.draw(situation_trees()).situation

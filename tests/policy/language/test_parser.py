@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
@@ -442,7 +442,6 @@ PIECES = (
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map(" ".join) | st.text(max_size=200))
 def test_any_text_parses_or_is_refused_with_placed_problems(text: str) -> None:
     lines = text.splitlines()
@@ -457,7 +456,6 @@ def test_any_text_parses_or_is_refused_with_placed_problems(text: str) -> None:
                 assert 0 <= problem.line <= len(lines) + 8
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.sampled_from(("(", ")", "A is x R", "AND", "OR", "FOLLOWED-BY", "NOT")), max_size=80

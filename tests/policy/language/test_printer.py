@@ -16,11 +16,7 @@ Strip = Callable[[PolicyTree], PolicyTree]
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_printed_policy_parses_to_the_same_tree(
     data: st.DataObject, random_policies: st.SearchStrategy[PolicyTree], without_places: Strip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rapport.policy.language.situation_printer import print_situation
 from rapport.policy.language.situation_tree import SituationTree
@@ -45,7 +45,6 @@ def test_worked_cases_parse_and_print_and_parse_to_the_same(path: Path) -> None:
     assert parse(print_situation(tree)) == tree
 
 
-@settings(max_examples=100, deadline=None)
 @given(situation_trees())
 def test_a_printed_tree_parses_to_the_same(tree: SituationTree) -> None:
     text = print_situation(tree)

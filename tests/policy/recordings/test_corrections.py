@@ -20,6 +20,7 @@ from rapport.core.event import Event
 from rapport.core.release import Corrections
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.recordings.files import read_recorded, superseded_in
+from support.servers.spark import QUICK_START
 
 SOURCE = PushSource(
     name="weather",
@@ -100,7 +101,11 @@ CHECK = Path(__file__).parents[2] / "data" / "checks" / "secure-building"
 
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.slow)])
-def test_a_corrected_history_gives_what_the_right_one_gives(tmp_path: Path, engine: str) -> None:
+def test_a_corrected_history_gives_what_the_right_one_gives(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in QUICK_START.items():
+        monkeypatch.setenv(name, value)
     site = Path(shutil.copytree(CHECK, tmp_path / "site"))
     heading, *rows = (site / "events.csv").read_text().splitlines()
     place = heading.split(",").index("id")

@@ -23,6 +23,7 @@ from rapport.policy.lifecycle.lifecycle import PolicyLifecycle
 from rapport.policy.replay.log_replay import LiveReplay
 from rapport.policy.replay.replay import ReplayResult
 from rapport.site.site import load_site
+from support.examples import examples
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"
 SITE = load_site(CHECK)
@@ -107,7 +108,7 @@ changes = st.tuples(
 ends = st.tuples(st.sampled_from(["dies", "commits"]), st.none())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     steps=st.lists(st.one_of(readings, clocks, readings, changes, ends), min_size=12, max_size=40),
     batch=st.integers(1, 5),

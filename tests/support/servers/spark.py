@@ -17,6 +17,12 @@ from rapport.pipeline.session import SparkSettings, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Starts soon and is slower on long work, which no test has."""
+QUICK_START = {"RAPPORT_SPARK_JAVA_OPTIONS": QUICK_JAVA}
+"""For commands that start a Spark of their own."""
+_ROOM = "-XX:ReservedCodeCacheSize=160m -XX:MetaspaceSize=256m -Xmn192m"
+"""One session serves all tests of a process: what it has loaded and compiled stays."""
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
     memory="512m",
@@ -27,7 +33,7 @@ TEST_SETTINGS = SparkSettings(
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     },
-    java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    java_options=f"{QUICK_JAVA} {_ROOM}",
 )
 
 

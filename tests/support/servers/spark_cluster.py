@@ -20,9 +20,9 @@ from typing import Self
 
 from rapport.core.errors import Unavailable
 from rapport.kernel.java import find_java, java_home
+from support.servers.spark import QUICK_JAVA
 
 _START_SECONDS, _END_SECONDS = 90, 20
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -175,7 +175,7 @@ class ConnectServer:
         given = [part for name, value in options.items() for part in ("--conf", f"{name}={value}")]
         arguments = [str(spark_home() / "bin" / "spark-submit"), "--class", _CONNECT]
         arguments += ["--master", self._master, "--driver-memory", "512m"]
-        arguments += ["--driver-java-options", _QUICK, *given, "spark-internal"]
+        arguments += ["--driver-java-options", QUICK_JAVA, *given, "spark-internal"]
         started = r"Spark Connect server started at:? .*?:(\d+)"
         environment = _environment(self._directory) | {"SPARK_DAEMON_MEMORY": "600m"}
         self._process = JavaProcess(arguments, environment, started)
@@ -213,7 +213,7 @@ def _environment(directory: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "SPARK_LOG_DIR": str(directory),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _QUICK,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.xmessages.envelope import SOAP_11, SOAP_12, write_envelope
@@ -160,7 +160,6 @@ def test_no_bytes_bring_the_soap_port_down(served_node: Callable[..., Any]) -> N
         async with served_node() as api:
             loop = asyncio.get_running_loop()
 
-            @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
             @given(st.binary(max_size=200) | damaged_envelopes())
             def attack(body: bytes) -> None:
                 asked = api.call("POST", PATH, body, {"Content-Type": "text/xml"})

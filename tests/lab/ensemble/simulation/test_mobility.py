@@ -20,6 +20,7 @@ from rapport_lab.ensemble.simulation.mobility import (
     walk_plan,
 )
 from rapport_lab.ensemble.simulation.streets import GridSettings, Street, StreetMap, grid_streets
+from support.examples import examples
 
 _STREETS = grid_streets(GridSettings(width_metres=1_000, height_metres=800), Chance(3))
 _PLANS = PlanSettings(stay_ms=5_000, longest_stay_ms=60_000)
@@ -31,7 +32,7 @@ def _traffic(seed: int, until_ms: float = 300_000.0) -> Mobility:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_everybody_keeps_to_streets_and_nobody_goes_too_fast(seed: int, by_car: bool) -> None:
     draw = drive_plan if by_car else walk_plan
@@ -48,7 +49,7 @@ def test_everybody_keeps_to_streets_and_nobody_goes_too_fast(seed: int, by_car: 
         assert _STREETS.length(one.place, then.place) / seconds <= allowed * 1.000001
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 5), st.floats(-1_000, 500_000))
 def test_positions_of_all_are_the_positions_of_each(seed: int, time_ms: float) -> None:
     moving = _traffic(seed)
@@ -57,7 +58,7 @@ def test_positions_of_all_are_the_positions_of_each(seed: int, time_ms: float) -
     assert np.allclose(together, alone, atol=1e-3)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 100), st.floats(0, 290_000), st.floats(0, 10_000))
 def test_nobody_jumps(seed: int, time_ms: float, later_ms: float) -> None:
     moving = _traffic(seed)

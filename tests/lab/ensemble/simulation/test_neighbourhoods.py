@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput
 from rapport_lab.ensemble.simulation.mobility import FixedPlaces
 from rapport_lab.ensemble.simulation.radio import FixedLinks, InRange, neighbours_in_range
+from support.examples import examples
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.integers(0, 300), st.integers(0, 2**32), st.floats(1, 400), st.sampled_from([50.0, 3_000.0])
 )

@@ -13,6 +13,7 @@ from rapport_lab.ensemble.simulation.mobility import Mobility, PlanPoint
 from rapport_lab.ensemble.simulation.radio import EXACT, FixedLinks, InRange, Radio, RadioSettings
 from rapport_lab.ensemble.simulation.streets import Street, StreetMap
 from rapport_lab.scheduler import Scheduler
+from support.examples import examples
 
 _BYTES = 250
 _AIR_MS = 8.0
@@ -160,7 +161,6 @@ def test_who_never_finds_silence_gives_up_after_the_last_back_off() -> None:
     assert [message for _, _, message, _ in air.heard] == ["endless"]
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_back_offs_last_as_long_as_the_standard_allows(seed: int) -> None:
     """Gives up after 5 waits of at most 7, 15, 31, 31 and 31 units of 0.32 ms."""
@@ -236,7 +236,7 @@ def test_neighbours_change_as_actors_move() -> None:
     assert renewed == [1_000.0 * second for second in range(1, 27)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20),
     st.lists(st.tuples(st.floats(0, 400), st.integers(0, 7), st.integers(1, 1_000)), max_size=60),

@@ -14,6 +14,7 @@ from rapport_lab.ensemble.simulation.street_files import (
     streets_from_geojson,
     streets_from_osm,
 )
+from support.examples import examples
 
 _OSM = b"""<?xml version="1.0" encoding="UTF-8"?>
 <osm version="0.6">
@@ -140,7 +141,7 @@ def test_a_bad_openstreetmap_file_is_refused_with_its_place(
     assert refused.value.code.startswith("streets.")
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_no_file_does_anything_but_give_streets_or_be_refused(data: st.DataObject) -> None:
     start = data.draw(st.sampled_from([_OSM, _geojson(_line([[1, 2], [3, 4]], maxspeed=30))]))

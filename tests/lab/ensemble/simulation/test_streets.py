@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import hypot
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
@@ -46,7 +46,6 @@ def _slow_seconds(streets: StreetMap, start: int, *, by_car: bool) -> dict[int, 
     return best
 
 
-@settings(max_examples=60)
 @given(_maps(), st.booleans())
 def test_a_way_is_as_quick_as_any(streets: StreetMap, by_car: bool) -> None:
     best = _slow_seconds(streets, 0, by_car=by_car)
@@ -63,7 +62,6 @@ def test_a_way_is_as_quick_as_any(streets: StreetMap, by_car: bool) -> None:
             assert seconds == pytest.approx(best[end])
 
 
-@settings(max_examples=60)
 @given(_maps())
 def test_in_the_largest_part_cars_reach_every_place_from_every_place(streets: StreetMap) -> None:
     part = streets.largest_part()
@@ -72,7 +70,6 @@ def test_in_the_largest_part_cars_reach_every_place_from_every_place(streets: St
         assert len(_slow_seconds(part, start, by_car=True)) == len(part.places)
 
 
-@settings(max_examples=60)
 @given(_maps())
 def test_parts_hold_each_place_once_and_none_is_larger_than_the_largest(streets: StreetMap) -> None:
     arcs = [streets.neighbours(place) for place in range(len(streets.places))]
@@ -81,7 +78,6 @@ def test_parts_hold_each_place_once_and_none_is_larger_than_the_largest(streets:
     assert len(streets.largest_part().places) == max(map(len, parts))
 
 
-@settings(max_examples=60)
 @given(_places, st.floats(-9e3, 9e3), st.floats(-9e3, 9e3))
 def test_the_nearest_place_is_the_nearest(
     places: list[tuple[float, float]], east: float, north: float

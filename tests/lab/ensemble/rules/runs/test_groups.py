@@ -20,6 +20,7 @@ from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 from rapport_lab.ensemble.rules.check import check, check_all
 from rapport_lab.ensemble.rules.trace_index import report
+from support.examples import examples
 
 Laboratory = Any
 ON_IP = GossipSettings(knowledge_ms=1_000, radio=False, ip=True, probability=0.3)
@@ -93,7 +94,7 @@ def test_a_grouper_passes_each_version_on_once_whatever_its_strategy(
     wanderers=st.integers(0, 1),
     body_bytes=st.sampled_from((10, 3_000)),
 )
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 def test_random_groups_break_no_rule(
     laboratory: Laboratory,
     nodes: int,

@@ -15,6 +15,7 @@ from rapport.ensemble.protocol import Headers, Part, PublishedKnowledge, Pull, P
 from rapport.ensemble.trace import Kind
 from rapport_lab.ensemble.rules.check import check_all
 from rapport_lab.ensemble.rules.trace_index import report
+from support.examples import examples
 
 Laboratory = Any
 MEDIA = ((True, False), (False, True), (True, True))
@@ -75,7 +76,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(plan=plans())
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_random_systems_break_no_rule(laboratory: Laboratory, plan: dict[str, Any]) -> None:
     breaches = check_all(laboratory.trace(laboratory.Plan(**plan)))
     assert not breaches, f"{plan}\n{report(breaches)}"
@@ -83,7 +84,7 @@ def test_random_systems_break_no_rule(laboratory: Laboratory, plan: dict[str, An
 
 @pytest.mark.long
 @given(plan=plans())
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 def test_many_random_systems_break_no_rule(laboratory: Laboratory, plan: dict[str, Any]) -> None:
     breaches = check_all(laboratory.trace(laboratory.Plan(**plan)))
     assert not breaches, f"{plan}\n{report(breaches)}"
