@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
@@ -18,8 +18,8 @@ from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.channel_socket import PushConnections
-from rapport.web.endpoint import NodeDependency, require_right
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint import HttpRequest, NodeDependency, require_right
+from rapport.web.endpoint_docs import TEXT, documented
 from rapport.web.event_view import ConsumerView, EventTextCache
 from rapport.web.problems import problem_members
 
@@ -146,16 +146,14 @@ def _one_line(text: str) -> str:
 
 @get(
     "/channels/{name:str}/stream",
-    opt={
-        DOC: EndpointDoc(
-            answer={"type": "string"},
-            media=("text/event-stream; charset=utf-8",),
-            statuses=("200", "204"),
-        )
-    },
+    opt=documented(
+        answer=TEXT,
+        media=("text/event-stream; charset=utf-8",),
+        statuses=("200", "204"),
+    ),
 )
 async def stream(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     name: FromPath[str],
     node: NodeDependency,
     condition: Annotated[str, QueryParameter(name="query")] = "",
@@ -198,7 +196,7 @@ async def stream(
     return Stream(_counted(live, parts), media_type="text/event-stream")
 
 
-def _seen(request: Request[Any, Any, Any]) -> int | None:
+def _seen(request: HttpRequest) -> int | None:
     """How far a reader that reconnects has come; raises InvalidInput."""
     last = request.headers.get("last-event-id")
     return parse_last_event_id(last) if last else None

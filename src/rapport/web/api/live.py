@@ -8,17 +8,16 @@ goes on by comparing.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
-from litestar import Request, get
+from litestar import get
 from litestar.response import Stream
 
 from rapport.node.network import network_mark
 from rapport.node.node import Node
 from rapport.web.channel_socket import PushConnections
-from rapport.web.endpoint import NodeDependency, require_any_right
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint import HttpRequest, NodeDependency, require_any_right
+from rapport.web.endpoint_docs import TEXT, documented
 from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 
 _EVERY_MS = 1_000
@@ -42,9 +41,9 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
 
 @get(
     "/live",
-    opt={DOC: EndpointDoc(answer={"type": "string"}, media=("text/event-stream; charset=utf-8",))},
+    opt=documented(answer=TEXT, media=("text/event-stream; charset=utf-8",)),
 )
-async def follow(request: Request[Any, Any, Any], node: NodeDependency) -> Stream:
+async def follow(request: HttpRequest, node: NodeDependency) -> Stream:
     """What moved at the node, for pages that show it."""
     identity = require_any_right(request, node, "the state of the node")
     live: PushConnections = request.app.state.live

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.access.identities import LOCAL, NOBODY, FailedAttempts
@@ -44,7 +44,9 @@ from rapport.node.node import Node
 from rapport.web.api.directory import origin_of, shown_token
 from rapport.web.cloudevents import BATCH_TYPE, EVENT_TYPE, read_cloudevents
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
     identity_of,
     json_response,
     require_right,
@@ -53,24 +55,21 @@ from rapport.web.endpoint import (
 )
 from rapport.web.endpoint_docs import (
     ANY_JSON,
-    DOC,
     FORM,
     FORM_FIELDS,
     JSON,
     JSON_OBJECT,
     MESSAGE_SCHEMA,
-    EndpointDoc,
+    documented,
 )
-from rapport.web.request_limits import ANY_QUERY
 from rapport.web.schemas import CloudEvent
-from rapport.web.security import OPEN
 
 _ORDERS = ("newest", "oldest")
 
 
 @get("/messages")
 async def list_messages(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     message: Annotated[str, QueryParameter(name="id")] = "",
     kind: Annotated[str, QueryParameter(name="type")] = "",
@@ -86,7 +85,7 @@ async def list_messages(
     order: FromQuery[str] = "newest",
     limit: Annotated[int, QueryParameter(ge=1, le=MOST_PER_PAGE)] = 100,
     token: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """Handled messages by criteria (type, sender, receiver, conversation, time, content, fate), or
     the page of a token from an earlier page. Needs the right to read `log`.
     """
@@ -151,21 +150,19 @@ class AcceptedMessages(msgspec.Struct, frozen=True):
 @post(
     "/messages",
     status_code=202,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: {"anyOf": [JSON_OBJECT, {"type": "array", "items": JSON_OBJECT}]}},
-            example={
-                "type": "NOTIFICATION",
-                "subtype": "MESSAGE",
-                "sender": "component:app",
-                "receiver": "collective:guards",
-                "content": "Please come to the gate",
-                "wishes": {"least": 1, "answer_within": 600_000},
-            },
-        )
-    },
+    opt=documented(
+        bodies={JSON: {"anyOf": [JSON_OBJECT, {"type": "array", "items": JSON_OBJECT}]}},
+        example={
+            "type": "NOTIFICATION",
+            "subtype": "MESSAGE",
+            "sender": "component:app",
+            "receiver": "collective:guards",
+            "content": "Please come to the gate",
+            "wishes": {"least": 1, "answer_within": 600_000},
+        },
+    ),
 )
-async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def send_messages(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes one message, or an array of them, to be handled. Those of applications that ask the
     same are taken all or none; others one by one, up to the first that is refused.
     """
@@ -195,11 +192,11 @@ class ClosedMessage(msgspec.Struct, frozen=True):
 @post(
     "/messages/{message:str}/close",
     status_code=202,
-    opt={DOC: EndpointDoc(answer=ClosedMessage, statuses=("202",))},
+    opt=documented(answer=ClosedMessage, statuses=("202",)),
 )
 async def close_message(
-    request: Request[Any, Any, Any], message: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, message: FromPath[str], node: NodeDependency
+) -> Reply:
     """Closes an open message: nobody is asked any more. One that is over stays as it is."""
     identity = require_role(request, node, "operator")
     found = await show_message(node.ledger, message, with_timeline=False)
@@ -299,19 +296,15 @@ class MessageResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @post(
     "/sessions/messages",
-    opt={
-        OPEN: True,
-        DOC: EndpointDoc(
-            bodies={JSON: ANY_JSON},
-            example={"type": "TASK", "subtype": "DONE", "sender": "peer:ana"},
-            statuses=("202",),
-        ),
-    },
+    opt=documented(
+        bodies={JSON: ANY_JSON},
+        example={"type": "TASK", "subtype": "DONE", "sender": "peer:ana"},
+        statuses=("202",),
+        is_open=True,
+    ),
     status_code=202,
 )
-async def take_peer_messages(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+async def take_peer_messages(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes one message of a logged-in peer, or an array of them; answered when they are on disk.
 
     Those that are refused have a reason; when none was taken, the first one's is the answer.
@@ -393,24 +386,20 @@ SIGNED = "signature"
 
 @post(
     "/inputs/{name:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            bodies={
-                JSON: {"anyOf": [MESSAGE_SCHEMA, {"type": "array", "items": MESSAGE_SCHEMA}]},
-                EVENT_TYPE: CloudEvent,
-                FORM: FORM_FIELDS,
-            },
-            example={"type": "REPLY", "subtype": "TEXT", "sender": "peer:ana", "content": "yes"},
-            statuses=("202",),
-        ),
-    },
+    opt=documented(
+        bodies={
+            JSON: {"anyOf": [MESSAGE_SCHEMA, {"type": "array", "items": MESSAGE_SCHEMA}]},
+            EVENT_TYPE: CloudEvent,
+            FORM: FORM_FIELDS,
+        },
+        example={"type": "REPLY", "subtype": "TEXT", "sender": "peer:ana", "content": "yes"},
+        statuses=("202",),
+        is_open=True,
+        any_query=True,
+    ),
     status_code=202,
 )
-async def take_messages(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def take_messages(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Takes messages of an input; answered when they are durable. Those that were refused have a
     reason instead of an id. They count against the rate of the identity that posts them.
     """
@@ -433,7 +422,7 @@ async def take_messages(
     return json_response({"messages": [_arrival_result(one) for one in arrivals]}, status=202)
 
 
-def _input_of(request: Request[Any, Any, Any], node: Node, name: str) -> WebhookInput:
+def _input_of(request: HttpRequest, node: Node, name: str) -> WebhookInput:
     """The input; raises UnknownName, without known names for unauthenticated callers."""
     try:
         return node.web_input(name)
@@ -463,9 +452,7 @@ def _arrival_result(arrival: ArrivalResult) -> dict[str, object]:
     return result | ({"fault": arrival.fault} if arrival.fault is not None else {})
 
 
-def _is_signed(
-    request: Request[Any, Any, Any], node: Node, web_input: WebhookInput, body: bytes
-) -> bool:
+def _is_signed(request: HttpRequest, node: Node, web_input: WebhookInput, body: bytes) -> bool:
     """Raises NotAuthenticated for a wrong signature, TooFast for many of them."""
     failures: FailedAttempts = request.app.state.failed_signatures
     now_ms = node.clock.now_ms()
@@ -476,13 +463,13 @@ def _is_signed(
         raise
 
 
-def _identity(request: Request[Any, Any, Any], node: Node, name: str) -> str:
+def _identity(request: HttpRequest, node: Node, name: str) -> str:
     """The caller's identity without a signature; raises NotAllowed without the right."""
     identity = identity_of(request)
     node.rights.check(identity, "publish", f"input.{name}")
     return identity
 
 
-def _has_events(request: Request[Any, Any, Any]) -> bool:
+def _has_events(request: HttpRequest) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind in (EVENT_TYPE, BATCH_TYPE) or "ce-id" in request.headers

@@ -5,10 +5,8 @@ All of it needs the role of an editor.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response, delete, get, post, put
+from litestar import delete, get, post, put
 from litestar.params import FromPath
 
 from rapport.core.errors import InvalidInput
@@ -16,8 +14,8 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.mediation.guessing.choices import SourceChoices
 from rapport.node.source_files import MAX_SAMPLE_BYTES, SourceFiles, SourceWritten
 from rapport.site.new_source import NewSource, SourceDraft
-from rapport.web.endpoint import NodeDependency, json_response, require_role
-from rapport.web.endpoint_docs import DOC, JSON, EndpointDoc
+from rapport.web.endpoint import HttpRequest, NodeDependency, Reply, json_response, require_role
+from rapport.web.endpoint_docs import JSON, documented
 
 _LONGEST_NAME = 61
 
@@ -60,9 +58,9 @@ _READ = ObjectDecoder(
 @post(
     "/site/sources/guess",
     status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceDraft)},
+    opt=documented(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceDraft),
 )
-async def guess_source(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def guess_source(request: HttpRequest, node: NodeDependency) -> Reply:
     """What the columns of a sample seem to mean, with doubts and open questions, the text for
     site.toml, what the check says of it and the readings of the first rows. Nothing is changed.
     """
@@ -71,10 +69,8 @@ async def guess_source(request: Request[Any, Any, Any], node: NodeDependency) ->
     return json_response(await _files(request).draft(new))
 
 
-@get("/site/sources", opt={DOC: EndpointDoc(answer=AddedSources)})
-async def list_added_sources(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+@get("/site/sources", opt=documented(answer=AddedSources))
+async def list_added_sources(request: HttpRequest, node: NodeDependency) -> Reply:
     """The sources that were added from a sample and can be taken back."""
     require_role(request, node, "editor")
     return json_response(AddedSources(await _files(request).added()))
@@ -83,11 +79,9 @@ async def list_added_sources(
 @put(
     "/site/sources/{source:str}",
     status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceWritten)},
+    opt=documented(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceWritten),
 )
-async def add_source(
-    request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def add_source(request: HttpRequest, source: FromPath[str], node: NodeDependency) -> Reply:
     """Adds a source to the site's file after checking it with everything else, and takes it over.
     Refused with every problem at its place; then nothing is changed.
     """
@@ -96,10 +90,10 @@ async def add_source(
     return json_response(await _files(request).add(new, by=identity))
 
 
-@delete("/site/sources/{source:str}", status_code=200, opt={DOC: EndpointDoc(answer=SourceWritten)})
+@delete("/site/sources/{source:str}", status_code=200, opt=documented(answer=SourceWritten))
 async def take_source_back(
-    request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, source: FromPath[str], node: NodeDependency
+) -> Reply:
     """Takes a source out of the site's file that was added from a sample and not changed since; its
     readings stay in the log.
     """
@@ -107,12 +101,12 @@ async def take_source_back(
     return json_response(await _files(request).take_back(source, by=identity))
 
 
-def _files(request: Request[Any, Any, Any]) -> SourceFiles:
+def _files(request: HttpRequest) -> SourceFiles:
     files: SourceFiles = request.app.state.source_files
     return files
 
 
-async def _new_source(request: Request[Any, Any, Any], name: str) -> NewSource:
+async def _new_source(request: HttpRequest, name: str) -> NewSource:
     body = _READ.decode(await request.body())
     if len(body.sample) > MAX_SAMPLE_BYTES:
         raise InvalidInput(
