@@ -68,7 +68,7 @@ def set_info(
     except OSError as error:
         raise cannot_read(file, error) from None
     remote = where.remote()
-    write_json(remote.put(_path(type, subtype), body))
+    write_json(remote.call("PUT", _path(type, subtype), body))
 
 
 @app.command

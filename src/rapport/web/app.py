@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import ModuleType
+from typing import NoReturn
 
 from litestar import Litestar
 from litestar.datastructures import State
@@ -48,7 +49,7 @@ from rapport.web.api import (
 )
 from rapport.web.browser_sessions import ConsoleSessions, LoginLinks
 from rapport.web.channel_socket import PushConnections
-from rapport.web.endpoint import HttpRequest
+from rapport.web.endpoint import HttpRequest, Reply
 from rapport.web.fast_path import FastPathApp
 from rapport.web.inbox import InboxAccess
 from rapport.web.openapi import AsyncApiDocument, OpenApiDocument
@@ -94,11 +95,21 @@ def handlers_of(resource: ModuleType) -> list[BaseRouteHandler]:
     return [one for one in vars(resource).values() if isinstance(one, BaseRouteHandler)]
 
 
-def make_app(node: Node, *, token: str = "", links: LoginLinks | None = None) -> Litestar:
+def raise_error(_request: HttpRequest, error: Exception) -> NoReturn:
+    """Passes an error on to the program that called an endpoint in its own process."""
+    raise error
+
+
+def make_app(
+    node: Node,
+    *,
+    token: str = "",
+    links: LoginLinks | None = None,
+    answer_error: Callable[[HttpRequest, RapportError], Reply] = problem_response,
+) -> Litestar:
     """All routes of a node. Routes that are not marked open authenticate the caller: `token` is the
     node itself, other tokens are in the site's `[access]`; `links` log browsers in once.
     """
-    check_exposure(node.settings, token, node.admission)
     admission = node.admission.with_node_token(token)
     sessions = ConsoleSessions(node, admission, links or LoginLinks(node.clock))
     guard = RequestGuard(node.settings, admission, node.clock, sessions)
@@ -108,7 +119,7 @@ def make_app(node: Node, *, token: str = "", links: LoginLinks | None = None) ->
         guards=[guard],
         dependencies={"node": Provide(lambda: node, sync_to_thread=False)},
         exception_handlers={
-            RapportError: problem_response,
+            RapportError: answer_error,
             HTTPException: http_error_response,
             Exception: unexpected_response,
         },
@@ -158,6 +169,7 @@ async def serving(
 
     Start the node inside the block: links in messages need the address. Drains requests at the end.
     """
+    check_exposure(node.settings, token, node.admission)
     app = FastPathApp(make_app(node, token=token, links=links), node)
     async with serve_app(app, node, pace) as url:
         node.public_url = node.settings.public_url or url
