@@ -20,8 +20,8 @@ from cyclopts import Parameter
 
 from rapport.channel.mqtt.bridge import Broker, Packet, check_subscription, filter_of
 from rapport.channel.mqtt.client import BrokerClient
-from rapport.cli.hints import cannot_read
-from rapport.cli.import_file import beginning
+from rapport.cli.hints import wrong_use
+from rapport.cli.import_file import beginning, opened
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import print_line, print_note, show_problem, visible
 from rapport.core.errors import InvalidInput, RapportError, SiteError, Unavailable
@@ -86,9 +86,7 @@ def add(
         _undo(undo, where)
         return
     if not origin:
-        raise InvalidInput(
-            "say what to add", code="cli.wrong_use", hint="rapport add FILE, or --undo NAME"
-        )
+        raise wrong_use("say what to add", "rapport add FILE, or --undo NAME")
     choices = SourceChoices(
         key=key, thing=thing, time=time, zone=zone, units=_units(unit or []), concept=concept
     )
@@ -156,10 +154,9 @@ def _of_broker(
     subscription = unquote(parts.path.lstrip("/")) + (f"#{parts.fragment}" if "#" in origin else "")
     check_subscription(subscription or "#")
     if parts.password or not parts.hostname:
-        raise InvalidInput(
+        raise wrong_use(
             "say the address as mqtt://USER@HOST:PORT/TOPIC/FILTER",
-            code="cli.wrong_use",
-            hint="a password is named with --password env:NAME or file:PATH",
+            "a password is named with --password env:NAME or file:PATH",
         )
     secure = parts.scheme == "mqtts"
     port = parts.port or (8883 if secure else 1883)
@@ -227,11 +224,8 @@ def _beginning(file: Path) -> bytes:
     raw = beginning(file)
     if not raw.startswith(PARQUET):
         return readable(raw)
-    try:
-        with file.open("rb") as stream:
-            return parquet_rows(stream)
-    except OSError as error:
-        raise cannot_read(file, error) from None
+    with opened(file) as stream:
+        return parquet_rows(stream)
 
 
 def _units(given: list[str]) -> dict[str, str]:
@@ -239,11 +233,7 @@ def _units(given: list[str]) -> dict[str, str]:
     for text in given:
         column, sign, unit = text.rpartition("=")
         if not sign or not column:
-            raise InvalidInput(
-                f"{text[:60]!r} is not COLUMN=UNIT",
-                code="cli.wrong_use",
-                hint='such as --unit "temp=degC"',
-            )
+            raise wrong_use(f"{text[:60]!r} is not COLUMN=UNIT", 'such as --unit "temp=degC"')
         found[column] = unit
     return found
 

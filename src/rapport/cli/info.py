@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption
-from rapport.cli.hints import cannot_read
+from rapport.cli.hints import read_given
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import print_note, write_json, write_table
 
@@ -63,12 +63,7 @@ def set_info(
     where: Where = HERE,
 ) -> None:
     """Tell something else of a type of message, from now on and for good."""
-    try:
-        body = file.read_bytes()
-    except OSError as error:
-        raise cannot_read(file, error) from None
-    remote = where.remote()
-    write_json(remote.call("PUT", _path(type, subtype), body))
+    write_json(where.remote().call("PUT", _path(type, subtype), read_given(file)))
 
 
 @app.command

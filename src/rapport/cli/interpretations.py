@@ -15,8 +15,8 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, moment, parse_moment, site_directory
-from rapport.cli.hints import cannot_read, unknown
-from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
+from rapport.cli.hints import read_given, unknown
+from rapport.cli.node_api import HERE, JSON, NodeAccess, NodeRefusal, Remote, Where
 from rapport.cli.output import (
     print_note,
     show_problem,
@@ -44,7 +44,7 @@ FileArgument = Annotated[
 _CHECKED = (409, 422)
 """What a node answers when a change failed its checks."""
 _MEDIA = {
-    ".json": "application/json",
+    ".json": JSON,
     ".toml": "application/toml",
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
@@ -102,7 +102,7 @@ def check(
     where: Where = HERE,
 ) -> None:
     """Show what a change would do; nothing is changed."""
-    _change(where, _from_file(file), how, old, do=False)
+    _change(where, _change_file(file), how, old, do=False)
 
 
 @former_app.command
@@ -112,7 +112,7 @@ def declare(
     where: Where = HERE,
 ) -> None:
     """Declare interpretations; all of the file or none."""
-    _change(where, _from_file(file), "declare")
+    _change(where, _change_file(file), "declare")
 
 
 @former_app.command
@@ -122,7 +122,7 @@ def augment(
     where: Where = HERE,
 ) -> None:
     """Add to interpretations; those below inherit it."""
-    _change(where, _from_file(file), "augment")
+    _change(where, _change_file(file), "augment")
 
 
 @former_app.command
@@ -133,7 +133,7 @@ def replace(
     where: Where = HERE,
 ) -> None:
     """Replace a type of the canonical model, with conversions both ways."""
-    _change(where, _from_file(file), "replace", old)
+    _change(where, _change_file(file), "replace", old)
 
 
 @former_app.command
@@ -144,7 +144,7 @@ def remove(
 ) -> None:
     """Remove an interpretation that nothing uses."""
     body = msgspec.json.encode({"type": "remove", "name": name})
-    _change(where, _ChangeFile("remove", body, ".json"), "declare")
+    _change(where, (body, JSON), "declare")
 
 
 @former_app.command
@@ -186,32 +186,23 @@ def shared(
             show_problem(msgspec.convert(problem, Problem))
 
 
-class _ChangeFile(msgspec.Struct, frozen=True):
-    """A file of changes, unparsed."""
-
-    name: str
-    body: bytes
-    suffix: str
-
-
-def _from_file(file: Path) -> _ChangeFile:
-    suffix = file.suffix.lower()
-    if suffix not in _MEDIA:
+def _change_file(file: Path) -> tuple[bytes, str]:
+    """A file of changes, unparsed, and its media type."""
+    media = _MEDIA.get(file.suffix.lower())
+    if media is None:
         hint = f"files end in {', '.join(_MEDIA)}"
         raise InvalidInput(f"{file} is no file of changes", code="cli.unknown_form", hint=hint)
-    try:
-        return _ChangeFile(file.name, file.read_bytes(), suffix)
-    except OSError as error:
-        raise cannot_read(file, error) from None
+    return read_given(file), media
 
 
 def _change(
-    where: Where, change: _ChangeFile, how: FileAction, old: str = "", *, do: bool = True
+    where: Where, change: tuple[bytes, str], how: FileAction, old: str = "", *, do: bool = True
 ) -> None:
-    request = "" if change.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
+    body, media = change
+    request = "" if media == JSON else f"?how={how}&old={quote(old, safe='')}"
     path = f"/interpretations/{'changes' if do else 'check'}{request}"
     try:
-        done = NodeAccess(where).change("POST", path, change.body, _MEDIA[change.suffix])
+        done = NodeAccess(where).change("POST", path, body, media)
     except NodeRefusal as refused:
         if refused.status not in _CHECKED:
             raise

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
-from rapport.cli.hints import cannot_read
+from rapport.cli.hints import read_given, wrong_use
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import (
     print_note,
@@ -49,7 +49,7 @@ def show(
         title = f"Ontology of {site_directory(site).resolve().name}"
         write_result(view.draw_ontology(ontology, given, title=title).encode(), out)
     elif out is not None:
-        raise InvalidInput("--out is for --svg", code="cli.wrong_use", hint="add --svg")
+        raise wrong_use("--out is for --svg", "add --svg")
     else:
         write_table("concepts", _CONCEPTS, view.concept_rows(ontology, given))
         kinds = view.kind_rows(ontology)
@@ -104,10 +104,7 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
     what does not fit is named on stderr."""
     from rapport.policy.rdf import from_graph, read_rdfxml, read_turtle, site_text
 
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise cannot_read(file, error) from None
+    raw = read_given(file)
     if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"<?xml", b"<rdf:", b"<!DOCTYPE", b"<!--")):
         graph = read_rdfxml(raw)
     else:

@@ -18,6 +18,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, moment
+from rapport.cli.hints import wrong_use
 from rapport.cli.node_api import HERE, NodeAccess, Remote, Where
 from rapport.cli.output import print_line, print_note, show_problem, write_json, write_table
 from rapport.core.errors import InvalidInput, Problem
@@ -30,10 +31,9 @@ def move(where: Where, collective: str, wanted: dict[str, list[str]]) -> Any:
     """Lets peers join and leave; gives how many did."""
     if not any(wanted.values()):
         (way, *_) = wanted
-        raise InvalidInput(
+        raise wrong_use(
             "name at least one peer",
-            code="cli.wrong_use",
-            hint=f"rapport peers {way} {collective} PEER ...; rapport peers list shows all",
+            f"rapport peers {way} {collective} PEER ...; rapport peers list shows all",
         )
     path = f"/collectives/{in_path(collective)}/members"
     return NodeAccess(where).change("POST", path, msgspec.json.encode(wanted))
@@ -161,7 +161,7 @@ def change(
     """Change some settings of a peer; the others stay."""
     wanted = settings.given(address) | {key.replace("-", "_"): None for key in without}
     if not wanted:
-        raise InvalidInput("say what to change", code="cli.wrong_use", hint="such as --quiet ...")
+        raise wrong_use("say what to change", "such as --quiet ...")
     body = msgspec.json.encode(wanted)
     report_change(NodeAccess(where).change("PATCH", f"/peers/{in_path(name)}", body))
 
@@ -308,10 +308,9 @@ def inbox_link(
     answers as that person: give it to nobody else. The node has to run.
     """
     if not 1 <= days <= _LONGEST_DAYS:
-        raise InvalidInput(
+        raise wrong_use(
             f"--days is from 1 to {_LONGEST_DAYS}",
-            code="cli.wrong_use",
-            hint="leave it out for 30; a new link can be made at any time",
+            "leave it out for 30; a new link can be made at any time",
         )
     remote = where.remote()
     made = remote.post(f"/peers/{in_path(name)}/inbox-link?days={days}", b"")
