@@ -418,7 +418,6 @@ def planned(prepared: PreparedBacktest) -> BacktestPlan:
 
 
 def show_plan(console: Console, plan: BacktestPlan) -> None:
-    """For people."""
     for line in _lines(plan):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
@@ -465,7 +464,6 @@ class BacktestText:
         self._told, self._calendar, self._console = result, calendar, console
 
     def show(self) -> None:
-        """Everything, on the console."""
         self._print(self._headline())
         for tally in self._told.tallies:
             self._tally(tally)
@@ -619,7 +617,6 @@ def _noun(tally: Tally) -> str:
 
 
 def show_sweep(console: Console, result: SweepResult, calendar: Calendar) -> None:
-    """A line for each value."""
     span = ""
     if result.first is not None and result.last is not None:
         first, last = (calendar.clock(time)[:19] for time in (result.first, result.last))

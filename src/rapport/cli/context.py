@@ -142,7 +142,6 @@ def show_record(record: ContextRecord, found: str) -> None:
 
 
 def values_line(record: ContextRecord) -> str:
-    """The values in one line."""
     return " ".join(f"{name}={shown_value(value)}" for name, value in record.values.items())
 
 

@@ -28,7 +28,6 @@ class LetterOptions:
     until: Annotated[str, Parameter(help="Only those buried until this time.")] = ""
 
     def body(self, ids: tuple[str, ...], **more: Any) -> bytes:
-        """A request about them."""
         times = {"since_ms": moment(self.since), "until_ms": moment(self.until)}
         given = {name: value for name, value in times.items() if value is not None}
         wanted = {"ids": ids, "channel": self.channel, "reader": self.reader}
@@ -87,7 +86,6 @@ def forget(*ids: str, letters: LetterOptions = ANY, where: Where = HERE) -> None
 
 
 def _time(text: str) -> str:
-    """A time in the form of the API."""
     return format_time(parse_moment(text)) if text else ""
 
 

@@ -276,7 +276,6 @@ def write_rows(rows: Sequence[LedgerRow], texts: Mapping[str, str]) -> None:
 
 
 def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
-    """One row, each cell on one line."""
     return (
         format_time(row.time),
         _plain(row.peer) or "-",

@@ -251,15 +251,12 @@ class Remote:
             raise self._no_node("the answer is not that of a node") from None
 
     def get(self, path: str, *, within_ms: int = 0) -> Any:
-        """Returns the decoded answer."""
         return self.call("GET", path, within_ms=within_ms)
 
     def post(self, path: str, body: bytes) -> Any:
-        """Sends JSON; returns the decoded answer."""
         return self.call("POST", path, body)
 
     def delete(self, path: str) -> Any:
-        """Returns the decoded answer."""
         return self.call("DELETE", path)
 
     def text(self, path: str) -> str:
@@ -432,7 +429,6 @@ class Where:
 
     @property
     def directory(self) -> Path:
-        """Of the site."""
         return site_directory(self.site)
 
     def remote(self, data: str | None = None) -> Remote:
@@ -555,11 +551,9 @@ class NodeAccess:
             raise
 
     def get(self, path: str) -> Any:
-        """What stands at a path."""
         return self.ask(lambda remote: remote.get(path), record=False)
 
     def change(
         self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
     ) -> Any:
-        """The answer to a request that changes something."""
         return self.ask(lambda remote: remote.call(method, path, body, content_type), record=True)

@@ -77,7 +77,6 @@ class PeerSettings:
     on_quiet: Annotated[str, Parameter(help="hold (the default) or refuse.")] = ""
 
     def given(self, addresses: tuple[str, ...]) -> dict[str, Any]:
-        """The keys that were given."""
         keys = {"addresses": list(addresses)} | asdict(self)
         return {key: value for key, value in keys.items() if value}
 
@@ -101,7 +100,6 @@ def report_change(changed: Any) -> None:
 
 
 def row_of(entry: dict[str, Any]) -> tuple[str, ...]:
-    """An entry as a row of a table."""
     settings = dict(entry["settings"])
     addresses = settings.pop("addresses", [])
     by = f"{format_time(entry['time'])} by {entry['by']}" if entry["time"] else ""

@@ -255,7 +255,6 @@ def _kept_by_site(directory: Path) -> dict[str, int]:
 
 
 def lake_directory(site: Path) -> Path:
-    """Where the site's lake lies."""
     return data_directory(site) / "lake"
 
 
@@ -529,7 +528,6 @@ def _write_answer(table: pa.Table, format: str) -> None:
 
 
 def _plain(value: object) -> Any:
-    """A value as JSON has it."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, list):
@@ -552,7 +550,6 @@ def _text(value: object) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes for people."""
     size = float(count)
     for unit in ("B", "kB", "MB"):
         if size < 1000:

@@ -88,7 +88,6 @@ def row_of(policy: Any) -> tuple[str, ...]:
 
 
 def line_of(change: Any) -> str:
-    """A change in a history."""
     version = f" {change['version']}" if change["version"] else ""
     because = f", because of {change['cause'][:12]}" if change["cause"] else ""
     when = f"{format_time(change['time'])}, after event {change['after']}"

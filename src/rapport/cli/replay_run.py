@@ -143,7 +143,6 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """Where the changed one was read from."""
 
     def all_plans(self) -> list[PolicyPlan]:
-        """Everything that runs."""
         return self.plans if self.changed is None else [*self.plans, self.changed]
 
     def plans_for(self, runner: str) -> list[Plan]:
@@ -176,7 +175,6 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(parts)
 
     def compared(self, result: ReplayResult) -> ReplayComparison:
-        """What only one of the two versions found."""
         assert self.changed is not None
         return compare_plans(self.plans[0], self.changed, result.detections)
 

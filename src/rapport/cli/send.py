@@ -90,7 +90,6 @@ class Progress:
             self._live.stop()
 
     def show(self, shown: MessageView) -> None:
-        """How far it is now."""
         if self._live is not None:
             self._live.update(_table(shown), refresh=True)
         elif shown.sentence != self._last:
@@ -225,7 +224,6 @@ def _steps(remote: Remote, then: list[str], answer_within: str) -> list[dict[str
 
 
 def _body(message: Message, given: dict[str, Any]) -> bytes:
-    """The message in the form of the API."""
     options = {key: value for key, value in given.items() if value}
     written = msgspec.json.decode(message.to_json(), type=dict[str, Any])
     return msgspec.json.encode(written | ({"wishes": options} if options else {}))

@@ -329,7 +329,6 @@ def reload(
 
 
 def lines_of(done: Any) -> Iterator[str]:
-    """A line for each change."""
     yield from done["people"]
     for kind in ("action", "source", "interpretation"):
         for name in done[f"{kind}s"]:

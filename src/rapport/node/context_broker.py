@@ -204,7 +204,6 @@ class ContextTables:
         tables.changed.append(self._note)
 
     async def run(self) -> None:
-        """Works until cancelled."""
         while True:
             self._changed.clear()
             for table in self._of_context():
@@ -257,7 +256,6 @@ class ContextUpdateReader:
         self._provider = provider
 
     async def run(self) -> None:
-        """Works until cancelled."""
         await serve_with(
             "at-least-once", self._channels, CONTEXT_UPDATES, READER, self._fulfil, self._clock
         )

@@ -250,7 +250,6 @@ class LateReadingReplay:
         self.looks = 0
 
     async def run(self) -> None:
-        """Works until cancelled."""
         subscription = await self._channels.subscribe("detections", READER)
         while True:
             batch = await subscription.next_batch()

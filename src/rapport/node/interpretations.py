@@ -78,7 +78,6 @@ async def interpretations_on_record(
 
 
 def declared_interpretations(site: Site) -> SiteInterpretations:
-    """The interpretations of a site's files."""
     return interpretations_in_site(site.file, site.directory, site.ontology, site.tables.columns())
 
 

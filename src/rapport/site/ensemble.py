@@ -46,7 +46,6 @@ class ComponentFilter(msgspec.Struct, frozen=True, kw_only=True):
     component: str = "*"
 
     def fits(self, knowledge: Knowledge) -> bool:
-        """Whether it is one of them."""
         return (not self.role or self.role in knowledge.roles) and fnmatchcase(
             knowledge.component, self.component
         )
@@ -133,7 +132,6 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_context(self) -> bool:
-        """Whether they need a broker."""
         return bool(self.published or self.read)
 
     def fed(self) -> list[str]:
@@ -333,7 +331,6 @@ class EnsembleDeclared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_ip(self) -> bool:
-        """Whether it talks to addresses."""
         return self.group is None or bool(self.join) or bool(self.groupers) or self.is_grouper
 
 

@@ -65,7 +65,6 @@ class FileReadings(msgspec.Struct, kw_only=True):
     """The earliest time in any of the files."""
 
     def take_in(self, other: FileReadings) -> None:
-        """Takes in what another file holds."""
         self.readings += other.readings
         self.late += other.late
         for reading in other.last.values():
@@ -74,7 +73,6 @@ class FileReadings(msgspec.Struct, kw_only=True):
             self.note_first(other.first)
 
     def note_first(self, time: int) -> None:
-        """Takes in a time of a file."""
         self.first = time if self.first is None else min(self.first, time)
 
     def keep_last(self, reading: Reading) -> None:
@@ -114,7 +112,6 @@ class FilesAround:
         self._lateness_ms, self._with_last = lateness_ms, with_last
 
     def read(self, recordings: list[Recording]) -> FileReadings:
-        """What all of them hold."""
         found = FileReadings()
         for item in recordings:
             found.take_in(self._of_file(item))

@@ -91,7 +91,6 @@ RESOURCES = (
 
 
 def handlers_of(resource: ModuleType) -> list[BaseRouteHandler]:
-    """The handlers that a module defines."""
     return [one for one in vars(resource).values() if isinstance(one, BaseRouteHandler)]
 
 

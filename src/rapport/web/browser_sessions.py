@@ -73,7 +73,6 @@ class ConsoleSessions:
         self._secret = answer_secret(node.channels.records)
 
     async def identify(self, cookies: Mapping[str, str]) -> str | None:
-        """See BrowserSessions."""
         kind, _, rest = cookies.get(COOKIE, "")[:_LONGEST].partition(":")
         if kind == _PERSON:
             peer = await self._node.authenticating.sessions.peer_of(rest)

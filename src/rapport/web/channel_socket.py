@@ -142,7 +142,6 @@ def as_request(subscribe: Subscribe) -> Request:
 
 
 def frame_text(members: dict[str, Any]) -> str:
-    """A frame to be sent."""
     return msgspec.json.encode(members).decode()
 
 
@@ -281,7 +280,6 @@ class PushConnections:
         self._connected += 1
 
     def leave(self) -> None:
-        """Counts it out."""
         self._connected -= 1
 
 

@@ -88,7 +88,6 @@ def require_any_right(connection: Connection, node: Node, resource: str) -> str:
 def json_response(
     value: object, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> Reply:
-    """A value as JSON."""
     return Response(
         msgspec.json.encode(value),
         media_type="application/json",

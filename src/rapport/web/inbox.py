@@ -174,7 +174,6 @@ class InboxAccess:
             )
 
     async def look(self, peer: str) -> InboxView:
-        """The inbox as it stands."""
         return await view_inbox(self.node.ledger, peer, self.node.clock.now_ms())
 
     async def answer(
@@ -247,7 +246,6 @@ class _ShownReceipt(msgspec.Struct, frozen=True):
 
 
 def _shown(delivery: Delivery, reader: TextReader) -> dict[str, Any]:
-    """A delivery as the page shows it."""
     time_ms = delivery.sent or delivery.time or delivery.queued
     row = MessageRow(
         message=delivery.message,
@@ -285,7 +283,6 @@ class InboxSocket:
         self._waiting: asyncio.Queue[Delivery] = asyncio.Queue(MOST_WAITING)
 
     def take(self, delivery: Delivery) -> bool:
-        """See OpenPage."""
         if self._waiting.full():
             return False
         self._waiting.put_nowait(delivery)

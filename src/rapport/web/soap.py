@@ -58,7 +58,6 @@ def soap_schema() -> bytes:
 
 
 def wsdl(address: str) -> bytes:
-    """The WSDL of a channel whose endpoint is `address`."""
     return _template().substitute(address=escape(address, {'"': "&quot;"})).encode()
 
 

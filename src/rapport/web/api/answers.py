@@ -153,7 +153,6 @@ def answered_page(
     is_new: bool,
     reader: TextReader = DEFAULT_READER,
 ) -> str:
-    """The page after an answer."""
     t = partial(translated, reader.language)
     recorded = "is recorded" if is_new else "was recorded already"
     sentence = t(f"Your answer “{{answer}}” {recorded}.", answer=t(_SAID.get(answer, answer)))
