@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from types import ModuleType
+from importlib import import_module
 from typing import NoReturn
 
 from litestar import Litestar
@@ -21,32 +22,8 @@ from rapport.core.codec import check_value_count
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
 from rapport.node.source_files import SourceFiles
-from rapport.web import console, event_stream, inbox, soap
-from rapport.web.api import (
-    answers,
-    channels,
-    context,
-    detections,
-    directory,
-    events,
-    explain,
-    explore,
-    federation,
-    history,
-    interpretations,
-    ledger,
-    live,
-    message_services,
-    messages,
-    new_sources,
-    policies,
-    policy_editor,
-    service,
-    site,
-    site_changes,
-    sources,
-    things,
-)
+from rapport.web import api, console, event_stream, inbox, soap
+from rapport.web.api.answers import LinkGuard
 from rapport.web.browser_sessions import ConsoleSessions, LoginLinks
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import HttpRequest, Reply
@@ -58,40 +35,17 @@ from rapport.web.request_limits import QueryParameters
 from rapport.web.security import SAFE_HEADERS, RequestGuard, check_exposure
 from rapport.web.server import MinimumPace, serve_app
 
-RESOURCES = (
-    answers,
-    channels,
-    console,
-    context,
-    detections,
-    directory,
-    event_stream,
-    events,
-    explain,
-    explore,
-    federation,
-    history,
-    inbox,
-    interpretations,
-    ledger,
-    live,
-    message_services,
-    messages,
-    new_sources,
-    policies,
-    policy_editor,
-    service,
-    site,
-    site_changes,
-    soap,
-    sources,
-    things,
-)
-"""Modules whose handlers are the routes."""
 
-
-def handlers_of(resource: ModuleType) -> list[BaseRouteHandler]:
-    return [one for one in vars(resource).values() if isinstance(one, BaseRouteHandler)]
+def route_handlers() -> list[BaseRouteHandler]:
+    """The handlers that the modules of `api`, and four others, define."""
+    names = sorted(module.name for module in pkgutil.iter_modules(api.__path__))
+    resources = [import_module(f"{api.__name__}.{name}") for name in names]
+    return [
+        one
+        for resource in (console, event_stream, inbox, soap, *resources)
+        for one in vars(resource).values()
+        if isinstance(one, BaseRouteHandler)
+    ]
 
 
 def raise_error(_request: HttpRequest, error: Exception) -> NoReturn:
@@ -114,7 +68,7 @@ def make_app(
     guard = RequestGuard(node.settings, admission, node.clock, sessions)
     bridges, _problems = bridges_from_site(node.site.file)
     app = Litestar(
-        route_handlers=[one for resource in RESOURCES for one in handlers_of(resource)],
+        route_handlers=route_handlers(),
         guards=[guard],
         dependencies={"node": Provide(lambda: node, sync_to_thread=False)},
         exception_handlers={
@@ -138,7 +92,7 @@ def make_app(
                 "source_files": SourceFiles(node.site.directory, node.site_changes),
                 "console": sessions,
                 "failed_signatures": FailedAttempts(),
-                "link_guard": answers.LinkGuard(),
+                "link_guard": LinkGuard(),
             }
         ),
         logging_config=None,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from litestar import Response, delete, get, post
+from litestar import Response, get
 from litestar.datastructures import Cookie
 from litestar.params import FromPath
 
@@ -24,7 +24,15 @@ from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, Unkn
 from rapport.core.json_objects import ObjectDecoder
 from rapport.web.api.directory import origin_of
 from rapport.web.browser_sessions import LASTS_MS, ConsoleSessions, Login
-from rapport.web.endpoint import HttpRequest, NodeDependency, Reply, identity_of, json_response
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    delete,
+    identity_of,
+    json_response,
+    post,
+)
 from rapport.web.endpoint_docs import JSON, OPEN_PAGE, PAGE_OR_REDIRECT, TEXT, documented
 from rapport.web.inbox import COOKIE as INBOX_COOKIE
 from rapport.web.inbox_page import inbox_path
@@ -77,10 +85,7 @@ _READ_LOGIN = ObjectDecoder(
 )
 
 
-@get(
-    ["/", "/console"],
-    opt=OPEN_PAGE,
-)
+@get(["/", "/console"], opt=OPEN_PAGE)
 async def show_console(node: NodeDependency) -> Response[str]:
     """The console; the same page at every address below /console."""
     return _page(node)
@@ -142,7 +147,6 @@ async def show_session(request: HttpRequest, node: NodeDependency) -> Reply:
 
 @post(
     "/session",
-    status_code=200,
     opt=documented(
         bodies={JSON: LoginForm},
         example={"person": "ana", "password": "..."},
@@ -167,7 +171,7 @@ async def log_in(request: HttpRequest, node: NodeDependency) -> Reply:
     return _logged_in(node, login)
 
 
-@delete("/session", status_code=200, opt=documented(answer=SessionView, is_open=True))
+@delete("/session", opt=documented(answer=SessionView, is_open=True))
 async def log_out(request: HttpRequest, node: NodeDependency) -> Reply:
     """Ends the session of the browser."""
     sessions: ConsoleSessions = request.app.state.console
@@ -177,11 +181,7 @@ async def log_out(request: HttpRequest, node: NodeDependency) -> Reply:
     return answer
 
 
-@get(
-    "/login/{code:str}",
-    opt=PAGE_OR_REDIRECT,
-    status_code=303,
-)
+@get("/login/{code:str}", opt=PAGE_OR_REDIRECT, status_code=303)
 async def use_link(request: HttpRequest, code: FromPath[str]) -> Reply:
     """Logs in by the one-time link that `rapport up` prints, and leads to the console."""
     sessions: ConsoleSessions = request.app.state.console

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from http.cookies import SimpleCookie
 from typing import Any
 
+import litestar
 import msgspec
 from litestar import Request, Response
 from litestar.connection import ASGIConnection
@@ -17,6 +20,9 @@ HttpRequest = Request[Any, Any, Any]
 Reply = Response[bytes]
 Connection = ASGIConnection[Any, Any, Any, Any]
 NodeDependency = NamedDependency[Node]
+post = partial(litestar.post, status_code=200)
+"""Also for what creates nothing: those that do say 201."""
+delete = partial(litestar.delete, status_code=200)
 _IDENTITY = "rapport.identity"
 
 
@@ -83,6 +89,20 @@ def require_any_right(connection: Connection, node: Node, resource: str) -> str:
         )
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
     return identity
+
+
+def cookie_header(name: str, value: str, *, path: str, seconds: int, is_secure: bool) -> str:
+    """The header of a cookie that scripts and other sites' pages do not get; with no seconds it is
+    taken away.
+    """
+    cookie: SimpleCookie = SimpleCookie()
+    cookie[name] = value
+    made = cookie[name]
+    made["path"], made["httponly"], made["samesite"] = path, True, "Strict"
+    made["max-age"] = max(seconds, 0)
+    if is_secure:
+        made["secure"] = True
+    return made.OutputString()
 
 
 def json_response(

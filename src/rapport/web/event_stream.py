@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import msgspec
@@ -55,7 +56,7 @@ async def event_stream(
     *,
     seen: int = 0,
     has_place: bool = False,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """The bytes of the stream, one write at a time: nothing is read ahead of a slow reader.
 
     Ends with the query, with an `event: problem`, or when the node closes.
@@ -65,7 +66,6 @@ async def event_stream(
         has_place: the reader is told at once where it stands, as it began there and at no other
             time: lost before anything came, it could not go on from there.
     """
-    yield f"retry: {RETRY_MS}\n\n".encode()
     if has_place:
         yield _place_alone(following.reach)
     try:
@@ -193,7 +193,7 @@ async def stream(
         seen=seen or 0,
         has_place=not (from_start or token),
     )
-    return Stream(_counted(live, parts), media_type="text/event-stream")
+    return sse(live, parts)
 
 
 def _seen(request: HttpRequest) -> int | None:
@@ -202,10 +202,17 @@ def _seen(request: HttpRequest) -> int | None:
     return parse_last_event_id(last) if last else None
 
 
-async def _counted(live: PushConnections, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    live.join()
-    try:
-        async for part in parts:
-            yield part
-    finally:
-        live.leave()
+def sse(live: PushConnections, parts: AsyncGenerator[bytes]) -> Stream:
+    """A stream that counts as a connection from its first byte to its end."""
+
+    async def counted() -> AsyncIterator[bytes]:
+        live.join()
+        try:
+            yield f"retry: {RETRY_MS}\n\n".encode()
+            async with aclosing(parts):
+                async for part in parts:
+                    yield part
+        finally:
+            live.leave()
+
+    return Stream(counted(), media_type="text/event-stream")

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from http.cookies import SimpleCookie
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Response, WebSocket, get, post, websocket
+from litestar import Response, WebSocket, get, websocket
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.adapters.base import Delivery
@@ -56,7 +55,9 @@ from rapport.web.endpoint import (
     HttpRequest,
     NodeDependency,
     Reply,
+    cookie_header,
     json_response,
+    post,
     require_admin,
 )
 from rapport.web.endpoint_docs import (
@@ -192,14 +193,7 @@ class InboxAccess:
 
 def session_cookie(token: str, *, seconds: int, is_secure: bool) -> str:
     """The header that gives the cookie to the browser; with no seconds it is taken away."""
-    cookie: SimpleCookie = SimpleCookie()
-    cookie[COOKIE] = token
-    made = cookie[COOKIE]
-    made["path"], made["httponly"], made["samesite"] = "/inbox", True, "Strict"
-    made["max-age"] = max(seconds, 0)
-    if is_secure:
-        made["secure"] = True
-    return made.OutputString()
+    return cookie_header(COOKIE, token, path="/inbox", seconds=seconds, is_secure=is_secure)
 
 
 def read_form(body: bytes) -> dict[str, str]:
@@ -347,10 +341,7 @@ _HTML = "text/html"
 _NO_PROOF = 1008
 
 
-@get(
-    "/inbox",
-    opt=PAGE_OR_REDIRECT,
-)
+@get("/inbox", opt=PAGE_OR_REDIRECT)
 async def show_login(request: HttpRequest, why: FromQuery[str] = "") -> Response[str]:
     """Where a person logs in to their inbox; who is logged in comes to it at once."""
     inboxes: InboxAccess = request.app.state.inboxes
@@ -384,10 +375,7 @@ async def log_in(request: HttpRequest, node: NodeDependency) -> Response[str]:
     return _to(inbox_path(opened.peer), inboxes.cookie(opened))
 
 
-@get(
-    "/inbox/{peer:str}",
-    opt=PAGE_OR_REDIRECT,
-)
+@get("/inbox/{peer:str}", opt=PAGE_OR_REDIRECT)
 async def show_inbox(
     request: HttpRequest, peer: FromPath[str], note: FromQuery[str] = ""
 ) -> Response[str]:
@@ -395,10 +383,7 @@ async def show_inbox(
     return await _show(request, peer, "", note)
 
 
-@get(
-    "/inbox/{peer:str}/{link:str}",
-    opt=PAGE_OR_REDIRECT,
-)
+@get("/inbox/{peer:str}/{link:str}", opt=PAGE_OR_REDIRECT)
 async def show_linked_inbox(
     request: HttpRequest, peer: FromPath[str], link: FromPath[str], note: FromQuery[str] = ""
 ) -> Response[str]:
@@ -428,7 +413,7 @@ async def answer_in_linked_inbox(
     return await _record_answer(request, peer, link)
 
 
-@post("/peers/{peer:str}/inbox-link", status_code=200)
+@post("/peers/{peer:str}/inbox-link")
 async def make_inbox_link(
     request: HttpRequest,
     peer: FromPath[str],

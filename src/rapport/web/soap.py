@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from string import Template
-from typing import Any, TypeVar
+from typing import TypeVar
 from xml.sax.saxutils import escape
 
-from litestar import Response, get, post
+from litestar import Response, get
 from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
@@ -42,7 +42,7 @@ from rapport.kernel.clock import Chance, Ids
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.cloudevents import append_events, check_not_reserved
-from rapport.web.endpoint import HttpRequest, NodeDependency, Reply, require_right
+from rapport.web.endpoint import HttpRequest, NodeDependency, Reply, post, require_right
 from rapport.web.endpoint_docs import TEXT, documented
 from rapport.web.problems import error_headers
 from rapport.web.request_limits import ANY_QUERY
@@ -69,48 +69,35 @@ def _template() -> Template:
 _log = get_logger(__name__)
 
 
-def fault_response(request: HttpRequest, error: RapportError) -> Reply:
-    """The fault of one of our errors; Retry-After where it helps."""
-    version = error.version if isinstance(error, SoapError) else _version(request)
-    return _respond(version, error, error.status, error_headers(error))
-
-
-def http_fault_response(request: HttpRequest, error: HTTPException) -> Reply:
-    """The framework's own refusals."""
-    if error.status_code == 413:
-        fault: RapportError = TooLarge("the envelope is too large", hint="send smaller batches")
+def fault_response(request: HttpRequest, error: Exception) -> Reply:
+    """Any error as a fault: ours, with Retry-After where it helps; the framework's own refusals; an
+    internal one, which is logged with its trace and reported without inner details.
+    """
+    if isinstance(error, RapportError):
+        fault, status = error, error.status
+    elif isinstance(error, HTTPException):
+        fault, status = InvalidInput(str(error.detail), code="http.refused"), error.status_code
+        if status == 413:
+            fault = TooLarge("the envelope is too large", hint="send smaller batches")
     else:
-        fault = InvalidInput(str(error.detail), code="http.refused")
-    return _respond(_version(request), fault, error.status_code, {})
-
-
-def unexpected_fault_response(request: HttpRequest, error: Exception) -> Reply:
-    """An internal error: logged with its trace, reported without inner details."""
-    _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
-    fault = RapportError("the node failed to answer this request; its log says why")
-    return _respond(_version(request), fault, 500, {})
-
-
-FAULTS: dict[int | type[Exception], Any] = {
-    RapportError: fault_response,
-    HTTPException: http_fault_response,
-    Exception: unexpected_fault_response,
-}
+        _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
+        fault, status = (
+            RapportError("the node failed to answer this request; its log says why"),
+            500,
+        )
+    version = error.version if isinstance(error, SoapError) else _version(request)
+    return Response(
+        write_fault(version, fault),
+        status_code=status,
+        media_type=text_type(MEDIA_TYPES[version]),
+        headers=SAFE_HEADERS | error_headers(fault),
+    )
 
 
 def _version(request: HttpRequest) -> str:
     """What the caller speaks by its media type; its envelope may be what is wrong."""
     media_type = request.headers.get("content-type", "")
     return SOAP_12 if media_type.startswith("application/soap+xml") else SOAP_11
-
-
-def _respond(version: str, error: RapportError, status: int, headers: dict[str, str]) -> Reply:
-    return Response(
-        write_fault(version, error),
-        status_code=status,
-        media_type=text_type(MEDIA_TYPES[version]),
-        headers=SAFE_HEADERS | headers,
-    )
 
 
 _CHANCE = Chance.from_machine()
@@ -121,9 +108,8 @@ T = TypeVar("T")
 
 @post(
     "/soap/channels/{name:str}",
-    status_code=200,
     opt={ANY_QUERY: True},
-    exception_handlers=FAULTS,
+    exception_handlers=dict.fromkeys((RapportError, HTTPException, Exception), fault_response),
     include_in_schema=False,
 )
 async def call(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Response, get
 from litestar.params import FromPath
 
 from rapport.channel.access.identities import FailedAttempts
@@ -24,7 +24,7 @@ from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
-from rapport.web.endpoint import HttpRequest, NodeDependency
+from rapport.web.endpoint import HttpRequest, NodeDependency, post
 from rapport.web.endpoint_docs import HTML, JSON, OPEN_PAGE, TEXT, documented
 from rapport.web.page_texts import translated
 from rapport.web.pages import message_facts, render
@@ -66,10 +66,7 @@ class LinkGuard:
             )
 
 
-@get(
-    "/answer/{message:str}/{peer:str}/{token:str}",
-    opt=OPEN_PAGE,
-)
+@get("/answer/{message:str}/{peer:str}/{token:str}", opt=OPEN_PAGE)
 async def show_answer_page(
     request: HttpRequest,
     message: FromPath[str],
@@ -95,7 +92,6 @@ async def show_answer_page(
         is_open=True,
         any_query=True,
     ),
-    status_code=200,
 )
 async def take_answer(
     request: HttpRequest,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import delete, get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.dead_letters import DeadLetter, LetterFilter
@@ -26,8 +26,10 @@ from rapport.web.endpoint import (
     HttpRequest,
     NodeDependency,
     Reply,
+    delete,
     identity_of,
     json_response,
+    post,
     require_admin,
     require_right,
     require_role,
@@ -87,7 +89,7 @@ async def add_interceptor(request: HttpRequest, name: FromPath[str], node: NodeD
     return json_response(added, status=201)
 
 
-@delete("/channels/{name:str}/interceptors/{interceptor:str}", status_code=200)
+@delete("/channels/{name:str}/interceptors/{interceptor:str}")
 async def remove_interceptor(
     request: HttpRequest, name: FromPath[str], interceptor: FromPath[str], node: NodeDependency
 ) -> Reply:
@@ -97,7 +99,7 @@ async def remove_interceptor(
     return json_response(await node.channels.interceptors.remove(interceptor))
 
 
-@post("/channels/{name:str}/interceptors/{interceptor:str}/on", status_code=200)
+@post("/channels/{name:str}/interceptors/{interceptor:str}/on")
 async def switch_interceptor_on(
     request: HttpRequest, name: FromPath[str], interceptor: FromPath[str], node: NodeDependency
 ) -> Reply:
@@ -130,7 +132,7 @@ async def explain_query(
     return json_response({"channel": name, "query": query.text, "kind": query.kind, "plan": plan})
 
 
-@delete("/channels/{name:str}/readers/{reader:str}", status_code=200)
+@delete("/channels/{name:str}/readers/{reader:str}")
 async def forget_reader(
     request: HttpRequest, name: FromPath[str], reader: FromPath[str], node: NodeDependency
 ) -> Reply:
@@ -174,7 +176,6 @@ async def show_dead_letter(
 
 @post(
     "/dead-letters/replay",
-    status_code=200,
     opt=documented(bodies={JSON: ReplayRequest}, example={"channel": "events", "republish": False}),
 )
 async def replay_dead_letters(request: HttpRequest, node: NodeDependency) -> Reply:
@@ -188,7 +189,6 @@ async def replay_dead_letters(request: HttpRequest, node: NodeDependency) -> Rep
 
 @post(
     "/dead-letters/forget",
-    status_code=200,
     opt=documented(bodies={JSON: JSON_OBJECT}, example={"channel": "events"}),
 )
 async def forget_dead_letters(request: HttpRequest, node: NodeDependency) -> Reply:
@@ -216,7 +216,7 @@ async def list_pushes(request: HttpRequest, node: NodeDependency) -> Reply:
     return json_response(shown)
 
 
-@post("/pushes/{session:str}/cancel", status_code=200)
+@post("/pushes/{session:str}/cancel")
 async def cancel_push(request: HttpRequest, session: FromPath[str], node: NodeDependency) -> Reply:
     """Ends a push subscription; 404 when the caller has none of that name."""
     sessions = [one.push.session for one in _visible(request, node)]

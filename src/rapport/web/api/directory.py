@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from litestar import delete, get, patch, post, put
+from litestar import get, patch, put
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.directory import DirectoryEntry
@@ -27,7 +27,9 @@ from rapport.web.endpoint import (
     HttpRequest,
     NodeDependency,
     Reply,
+    delete,
     json_response,
+    post,
     require_admin,
     require_role,
     require_unfiltered,
@@ -134,7 +136,7 @@ async def change_peer(request: HttpRequest, peer: FromPath[str], node: NodeDepen
     )
 
 
-@delete("/peers/{peer:str}", status_code=200)
+@delete("/peers/{peer:str}")
 async def remove_peer(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """Removes a peer, also from every collective."""
     await node.people.remove_peer(peer, by=require_role(request, node, "editor"))
@@ -221,7 +223,7 @@ async def put_collective(
     return json_response(ChangedEntry(shown, warnings))
 
 
-@delete("/collectives/{collective:str}", status_code=200)
+@delete("/collectives/{collective:str}")
 async def remove_collective(
     request: HttpRequest, collective: FromPath[str], node: NodeDependency
 ) -> Reply:
@@ -232,7 +234,6 @@ async def remove_collective(
 
 @post(
     "/collectives/{collective:str}/members",
-    status_code=200,
     opt=documented(
         bodies={JSON: MembersRequest},
         example={"join": ["ana"], "leave": []},
@@ -253,7 +254,6 @@ async def move_members(
 
 @post(
     "/peers/import",
-    status_code=200,
     opt=documented(
         bodies={CSV: TEXT},
         example="name,mail,groups\nana,ana@example.org,guards\n",
@@ -377,7 +377,7 @@ async def open_session(request: HttpRequest, node: NodeDependency) -> Reply:
     return json_response(_shown(opened), status=201)
 
 
-@delete("/sessions", opt={OPEN: True}, status_code=200)
+@delete("/sessions", opt={OPEN: True})
 async def close_session(request: HttpRequest, node: NodeDependency) -> Reply:
     """Ends the session of the token in `Authorization: Session TOKEN`; in force at once."""
     if not await node.authenticating.log_out(shown_token(request), origin=origin_of(request)):
@@ -391,7 +391,6 @@ async def close_session(request: HttpRequest, node: NodeDependency) -> Reply:
 
 @post(
     "/peers/{peer:str}/password",
-    status_code=200,
     opt=documented(bodies={JSON: NewPassword}, example={"password": "..."}),
 )
 async def set_password(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
@@ -403,7 +402,7 @@ async def set_password(request: HttpRequest, peer: FromPath[str], node: NodeDepe
     )
 
 
-@delete("/peers/{peer:str}/password", status_code=200)
+@delete("/peers/{peer:str}/password")
 async def remove_password(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """Takes a peer's password away and ends all its sessions; for administrators."""
     by = require_admin(request, node)

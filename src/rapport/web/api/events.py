@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from litestar import Response, get, post
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import gaps_between
@@ -34,6 +34,7 @@ from rapport.web.endpoint import (
     NodeDependency,
     Reply,
     json_response,
+    post,
     require_admin,
     require_right,
 )
@@ -55,7 +56,6 @@ _LONGEST_WAIT_MS = 60_000
 
 @post(
     "/channels/{name:str}/events",
-    status_code=200,
     opt=documented(
         bodies={
             EVENT_TYPE: CloudEvent,
@@ -83,7 +83,6 @@ async def publish(request: HttpRequest, name: FromPath[str], node: NodeDependenc
         answer=Published,
         any_query=True,
     ),
-    status_code=200,
 )
 async def take_readings(request: HttpRequest, source: FromPath[str], node: NodeDependency) -> Reply:
     """Stores readings of a declared source in its format, unchanged; mediation gives them a
@@ -137,7 +136,6 @@ async def read(
 
 @post(
     "/channels/{name:str}/requests",
-    status_code=200,
     opt=documented(
         bodies={JSON: MessageRequest},
         example={"query": "type = 'badge.seen'", "max_messages": 10},
@@ -156,7 +154,6 @@ async def request_messages(
 
 @post(
     "/channels/{name:str}/acks",
-    status_code=200,
     opt=documented(
         bodies={JSON: Answers},
         example={"ack": ["17.3f2a9c01d4e5b6a7"], "nak": [], "delay_ms": 0, "error": ""},
@@ -177,7 +174,6 @@ async def settle_deliveries(
 
 @post(
     "/pipeline/channels/{name:str}/events",
-    status_code=200,
     opt=documented(bodies={JSON: EVENT_ARRAY}, example=[EXAMPLE_EVENT], answer=Published),
 )
 async def take_results(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:

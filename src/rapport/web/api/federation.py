@@ -5,7 +5,7 @@ see it. [CH-11, CN-12]
 from __future__ import annotations
 
 import msgspec
-from litestar import get, post
+from litestar import get
 from litestar.params import FromPath
 
 from rapport.channel.federation import check_node_id, is_shared
@@ -19,6 +19,7 @@ from rapport.web.endpoint import (
     Reply,
     identity_of,
     json_response,
+    post,
     require_right,
     require_role,
 )
@@ -45,7 +46,6 @@ async def hello(request: HttpRequest, node: NodeDependency) -> Reply:
 
 @post(
     "/federation/channels/{name:str}/events",
-    status_code=200,
     opt=documented(
         bodies={JSON: JSON_OBJECT}, example={"node": "0123456789abcdef", "events": [EXAMPLE_EVENT]}
     ),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import msgspec
-from litestar import Response, delete, get, post
+from litestar import Response, get
 from litestar.params import FromPath
 
 from rapport.core.json_objects import ObjectDecoder
@@ -21,7 +21,9 @@ from rapport.web.endpoint import (
     HttpRequest,
     NodeDependency,
     Reply,
+    delete,
     json_response,
+    post,
     require_any_right,
     require_role,
 )
@@ -105,10 +107,7 @@ async def show_run(request: HttpRequest, run: FromPath[str], node: NodeDependenc
     return json_response(HistoryRunView(run=found, result=await node.history_runs.result(run)))
 
 
-@get(
-    "/history/runs/{run:str}/report",
-    opt=documented(answer=TEXT, media=(HTML,)),
-)
+@get("/history/runs/{run:str}/report", opt=documented(answer=TEXT, media=(HTML,)))
 async def show_report(request: HttpRequest, run: FromPath[str], node: NodeDependency) -> Reply:
     """The page that the command wrote, as a file to keep."""
     require_any_right(request, node, "runs over history")
@@ -117,7 +116,7 @@ async def show_report(request: HttpRequest, run: FromPath[str], node: NodeDepend
     return Response(page, media_type="text/html", headers=headers)
 
 
-@delete("/history/runs/{run:str}", status_code=200, opt=documented(answer=HistoryRun))
+@delete("/history/runs/{run:str}", opt=documented(answer=HistoryRun))
 async def cancel_run(request: HttpRequest, run: FromPath[str], node: NodeDependency) -> Reply:
     """Ends a run that waits or runs, with all its processes; removes one that is over."""
     require_role(request, node, "editor")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery
 
 from rapport.core.errors import InvalidInput, UnknownName
@@ -47,6 +47,7 @@ from rapport.web.endpoint import (
     NodeDependency,
     Reply,
     json_response,
+    post,
     require_admin,
     require_any_right,
     require_role,
@@ -67,6 +68,11 @@ KINDS: dict[str, FileKind] = {
 """Content types of files of declarations."""
 JSON_TYPES = ("", "application/json")
 
+_CHANGE = documented(
+    bodies=CHANGE_BODIES,
+    example={"changes": [{"type": "remove", "name": "us"}]},
+    answer=ChangeResult,
+)
 HowGiven = FromQuery[Literal["declare", "augment", "replace"]]
 
 
@@ -129,15 +135,7 @@ async def show_interpretation(
     return json_response(found)
 
 
-@post(
-    "/interpretations/changes",
-    status_code=200,
-    opt=documented(
-        bodies=CHANGE_BODIES,
-        example={"changes": [{"type": "remove", "name": "us"}]},
-        answer=ChangeResult,
-    ),
-)
+@post("/interpretations/changes", opt=_CHANGE)
 async def change(
     request: HttpRequest, node: NodeDependency, how: HowGiven = "declare", old: FromQuery[str] = ""
 ) -> Reply:
@@ -147,15 +145,7 @@ async def change(
     return json_response(await node.meanings.updating.change(want, by=identity))
 
 
-@post(
-    "/interpretations/check",
-    status_code=200,
-    opt=documented(
-        bodies=CHANGE_BODIES,
-        example={"changes": [{"type": "remove", "name": "us"}]},
-        answer=ChangeResult,
-    ),
-)
+@post("/interpretations/check", opt=_CHANGE)
 async def check(
     request: HttpRequest, node: NodeDependency, how: HowGiven = "declare", old: FromQuery[str] = ""
 ) -> Reply:
@@ -240,7 +230,6 @@ async def show_held(request: HttpRequest, held: FromPath[str], node: NodeDepende
 
 @post(
     "/quarantine/release",
-    status_code=200,
     opt=documented(bodies={JSON: ReleaseBody}, example={"source": "readers", "dry_run": True}),
 )
 async def release(request: HttpRequest, node: NodeDependency) -> Reply:
@@ -266,7 +255,6 @@ async def show_release(request: HttpRequest, id: FromPath[str], node: NodeDepend
 
 @post(
     "/interpretations/again",
-    status_code=200,
     opt=documented(bodies={JSON: RemediationBody}, example={"source": "readers", "dry_run": True}),
 )
 async def again(request: HttpRequest, node: NodeDependency) -> Reply:
@@ -283,7 +271,7 @@ async def again(request: HttpRequest, node: NodeDependency) -> Reply:
     return await _start_release(node, request_made, wanted.dry_run)
 
 
-@post("/interpretations/reload", status_code=200)
+@post("/interpretations/reload")
 async def reload(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes the interpretations from the site's files; a fault leaves everything as it was."""
     require_admin(request, node)

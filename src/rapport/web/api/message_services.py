@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar import delete, get, post, put
+from litestar import get, put
 from litestar.params import FromPath, QueryParameter
 
 from rapport.communication.message_info import (
@@ -26,7 +26,9 @@ from rapport.web.endpoint import (
     HttpRequest,
     NodeDependency,
     Reply,
+    delete,
     json_response,
+    post,
     require_admin,
     require_right,
 )
@@ -89,7 +91,7 @@ async def put_info(
     return await _put(request, node, kind, subtype)
 
 
-@delete("/messages/info/{kind:str}", status_code=200)
+@delete("/messages/info/{kind:str}")
 async def remove_type_info(
     request: HttpRequest, kind: FromPath[str], node: NodeDependency
 ) -> Reply:
@@ -97,7 +99,7 @@ async def remove_type_info(
     return await _remove(request, node, kind, "")
 
 
-@delete("/messages/info/{kind:str}/{subtype:str}", status_code=200)
+@delete("/messages/info/{kind:str}/{subtype:str}")
 async def remove_info(
     request: HttpRequest, kind: FromPath[str], subtype: FromPath[str], node: NodeDependency
 ) -> Reply:
@@ -183,7 +185,7 @@ async def add_rule(request: HttpRequest, node: NodeDependency) -> Reply:
     return json_response({"id": added}, status=201)
 
 
-@delete("/routing/{rule:str}", status_code=200)
+@delete("/routing/{rule:str}")
 async def remove_rule(request: HttpRequest, rule: FromPath[str], node: NodeDependency) -> Reply:
     """Takes a routing rule out for good and gives it back; it is not applied any more."""
     identity = require_admin(request, node)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.access.identities import LOCAL, NOBODY, FailedAttempts
@@ -49,6 +49,7 @@ from rapport.web.endpoint import (
     Reply,
     identity_of,
     json_response,
+    post,
     require_right,
     require_role,
     require_unfiltered,
@@ -169,13 +170,7 @@ async def send_messages(request: HttpRequest, node: NodeDependency) -> Reply:
     identity = identity_of(request)
     if not node.rights.allows_role(identity, "operator"):
         require_right(request, node, "publish", "input")
-    parts = _parts(await request.body())
-    if len(parts) > node.settings.max_batch:
-        raise TooLarge(
-            f"{len(parts)} messages in one request; the limit is {node.settings.max_batch}",
-            code="message.batch_too_large",
-        )
-    wanted = [_read(part) for part in parts]
+    wanted = [_read(part) for part in _parts(await request.body(), node.settings.max_batch)]
     messages, wishes = [message for message, _ in wanted], [options for _, options in wanted]
     node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
     await run_blocking(lambda: _check_receivers(node, messages, wishes))
@@ -205,14 +200,20 @@ async def close_message(
     return json_response(ClosedMessage(message), status=202)
 
 
-def _parts(body: bytes) -> list[bytes]:
-    """The messages of a body, each as JSON."""
+def _parts(body: bytes, most: int) -> list[bytes]:
+    """The messages of a body, each as JSON; raises InvalidInput, TooLarge."""
     if body.lstrip()[:1] != b"[":
         return [body]
     try:
-        return [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
+        parts = [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}", code="message.not_a_message") from None
+    if len(parts) > most:
+        raise TooLarge(
+            f"{len(parts)} messages in one request; the limit is {most}",
+            code="message.batch_too_large",
+        )
+    return parts
 
 
 def _read(body: bytes) -> tuple[Message, DeliveryOptions]:
@@ -310,31 +311,16 @@ async def take_peer_messages(request: HttpRequest, node: NodeDependency) -> Repl
     Those that are refused have a reason; when none was taken, the first one's is the answer.
     """
     token = shown_token(request)
-    messages = [_with_token(one, token) for one in _read_peer_messages(await request.body())]
+    parts = _parts(await request.body(), _MOST_MESSAGES)
+    if not parts:
+        raise InvalidInput("there is no message", code="message.not_a_message")
+    messages = [_with_token(Message.from_json(part), token) for part in parts]
     arrived = await node.arrivals.publish(
         messages, adapter=SESSION_ADAPTER, origin=origin_of(request), answers_back=True
     )
     if not any(one.accepted or one.held or one.reply for one in arrived):
         raise _fault(arrived)
     return json_response({"messages": [_result_of(one) for one in arrived]}, status=202)
-
-
-def _read_peer_messages(body: bytes) -> list[Message]:
-    """The messages of a body; raises InvalidInput, TooLarge."""
-    if body.lstrip()[:1] != b"[":
-        return [Message.from_json(body)]
-    try:
-        parts = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidInput("the body is not JSON", code="message.not_a_message") from None
-    if len(parts) > _MOST_MESSAGES:
-        raise TooLarge(
-            f"{len(parts)} messages in one request; the limit is {_MOST_MESSAGES}",
-            code="message.batch_too_large",
-        )
-    if not parts:
-        raise InvalidInput("there is no message", code="message.not_a_message")
-    return [Message.from_json(bytes(part)) for part in parts]
 
 
 def _with_token(message: Message, token: str) -> Message:

@@ -6,7 +6,7 @@ All of it needs the role of an editor.
 from __future__ import annotations
 
 import msgspec
-from litestar import delete, get, post, put
+from litestar import get, put
 from litestar.params import FromPath
 
 from rapport.core.errors import InvalidInput
@@ -14,7 +14,15 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.mediation.guessing.choices import SourceChoices
 from rapport.node.source_files import MAX_SAMPLE_BYTES, SourceFiles, SourceWritten
 from rapport.site.new_source import NewSource, SourceDraft
-from rapport.web.endpoint import HttpRequest, NodeDependency, Reply, json_response, require_role
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    delete,
+    json_response,
+    post,
+    require_role,
+)
 from rapport.web.endpoint_docs import JSON, documented
 
 _LONGEST_NAME = 61
@@ -57,7 +65,6 @@ _READ = ObjectDecoder(
 
 @post(
     "/site/sources/guess",
-    status_code=200,
     opt=documented(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceDraft),
 )
 async def guess_source(request: HttpRequest, node: NodeDependency) -> Reply:
@@ -78,7 +85,6 @@ async def list_added_sources(request: HttpRequest, node: NodeDependency) -> Repl
 
 @put(
     "/site/sources/{source:str}",
-    status_code=200,
     opt=documented(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceWritten),
 )
 async def add_source(request: HttpRequest, source: FromPath[str], node: NodeDependency) -> Reply:
@@ -90,7 +96,7 @@ async def add_source(request: HttpRequest, source: FromPath[str], node: NodeDepe
     return json_response(await _files(request).add(new, by=identity))
 
 
-@delete("/site/sources/{source:str}", status_code=200, opt=documented(answer=SourceWritten))
+@delete("/site/sources/{source:str}", opt=documented(answer=SourceWritten))
 async def take_source_back(
     request: HttpRequest, source: FromPath[str], node: NodeDependency
 ) -> Reply:

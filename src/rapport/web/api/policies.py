@@ -7,11 +7,11 @@ status may contain a source's reason for a refusal.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Literal
 
 import msgspec
-from litestar import delete, get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
@@ -27,14 +27,16 @@ from rapport.web.endpoint import (
     HttpRequest,
     NodeDependency,
     Reply,
+    delete,
     json_response,
+    post,
     require_admin,
     require_any_right,
     require_role,
     require_unfiltered,
 )
 from rapport.web.endpoint_docs import EXAMPLE_POLICY, TEXT, documented
-from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
+from rapport.web.event_stream import BEAT_MS, sse, sse_event
 
 How = Literal["register", "replace", "shadow"]
 
@@ -62,11 +64,7 @@ async def policy_history(
     return json_response(node.policies.life.history(policy))
 
 
-@post(
-    "/policies/{policy:str}",
-    status_code=200,
-    opt=documented(bodies={"text/plain": TEXT}, example=EXAMPLE_POLICY),
-)
+@post("/policies/{policy:str}", opt=documented(bodies={"text/plain": TEXT}, example=EXAMPLE_POLICY))
 async def bring_policy(
     request: HttpRequest,
     policy: FromPath[str],
@@ -89,7 +87,6 @@ async def bring_policy(
 
 @post(
     "/policies/{policy:str}/check",
-    status_code=200,
     opt=documented(bodies={"text/plain": TEXT}, example=EXAMPLE_POLICY, answer=CheckResult),
 )
 async def check_policy(request: HttpRequest, policy: FromPath[str], node: NodeDependency) -> Reply:
@@ -98,10 +95,7 @@ async def check_policy(request: HttpRequest, policy: FromPath[str], node: NodeDe
     return json_response(await node.policies.life.check(policy, await policy_text(request)))
 
 
-@get(
-    "/policies/{policy:str}/states",
-    opt=documented(answer=PolicyStates),
-)
+@get("/policies/{policy:str}/states", opt=documented(answer=PolicyStates))
 async def policy_states(request: HttpRequest, policy: FromPath[str], node: NodeDependency) -> Reply:
     """What is open of a policy with a situation, since when and who looks after it; what is pending
     or unknown, and which values are missing. Needs the right to read `detections`.
@@ -129,7 +123,6 @@ _READ_ACKNOWLEDGEMENT = ObjectDecoder(
 
 @post(
     "/policies/{policy:str}/acknowledge",
-    status_code=200,
     opt=documented(
         bodies={"application/json": AcknowledgeBody},
         example={"bindings": {"F": "f1"}, "by": "ana"},
@@ -148,7 +141,7 @@ async def acknowledge_situations(
     return json_response(await life.acknowledge(policy, body.bindings, by=body.by or identity))
 
 
-@post("/policies/{policy:str}/{act:str}", status_code=200)
+@post("/policies/{policy:str}/{act:str}")
 async def change_policy(
     request: HttpRequest,
     policy: FromPath[str],
@@ -160,14 +153,14 @@ async def change_policy(
     return json_response(await _carry_out(node.policies.life, act, policy, identity))
 
 
-@delete("/policies/{policy:str}", status_code=200)
+@delete("/policies/{policy:str}")
 async def delete_policy(request: HttpRequest, policy: FromPath[str], node: NodeDependency) -> Reply:
     """Ends a policy; its history stays."""
     identity = require_role(request, node, "editor")
     return json_response(await node.policies.life.delete(policy, by=identity))
 
 
-@post("/policies", status_code=200)
+@post("/policies")
 async def reload_policies(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes ontology, tables and policies from the site's files anew, all or nothing; policies that
     this breaks are marked with the reasons.
@@ -207,7 +200,7 @@ async def list_tables(request: HttpRequest, node: NodeDependency) -> Reply:
     return json_response(node.fresh_tables.status())
 
 
-@post("/tables/{table:str}/refresh", status_code=200)
+@post("/tables/{table:str}/refresh")
 async def refresh_table(request: HttpRequest, table: FromPath[str], node: NodeDependency) -> Reply:
     """Refreshes a table from its source now; a failure leaves its rows as they are."""
     require_admin(request, node)
@@ -224,10 +217,7 @@ async def show_load(request: HttpRequest, node: NodeDependency) -> Reply:
     return json_response(node.load.report())
 
 
-@get(
-    "/load/stream",
-    opt=documented(answer=TEXT, media=("text/event-stream; charset=utf-8",)),
-)
+@get("/load/stream", opt=documented(answer=TEXT, media=("text/event-stream; charset=utf-8",)))
 async def follow_load(
     request: HttpRequest,
     node: NodeDependency,
@@ -244,10 +234,10 @@ async def follow_load(
     follower = node.load.follower(imprecision, of, how)
     live: PushConnections = request.app.state.live
     live.check_room()
-    return Stream(_reports(live, node, follower), media_type="text/event-stream")
+    return sse(live, _reports(node, follower))
 
 
-@post("/load/stream/{follower:str}", status_code=200)
+@post("/load/stream/{follower:str}")
 async def change_imprecision(
     request: HttpRequest, follower: FromPath[str], node: NodeDependency, imprecision: Imprecision
 ) -> Reply:
@@ -259,15 +249,8 @@ async def change_imprecision(
     return json_response({"follower": follower, "imprecision": imprecision})
 
 
-async def _reports(
-    live: PushConnections, node: Node, follower: LoadFollower
-) -> AsyncIterator[bytes]:
-    live.join()
-    try:
-        yield f"retry: {RETRY_MS}\n\n".encode()
-        with node.load.following(follower):
-            while not node.closing.is_set():
-                followed = await follower.next(BEAT_MS, node.clock, node.closing)
-                yield b": beat\n\n" if followed is None else sse_event("load", followed)
-    finally:
-        live.leave()
+async def _reports(node: Node, follower: LoadFollower) -> AsyncGenerator[bytes]:
+    with node.load.following(follower):
+        while not node.closing.is_set():
+            followed = await follower.next(BEAT_MS, node.clock, node.closing)
+            yield b": beat\n\n" if followed is None else sse_event("load", followed)

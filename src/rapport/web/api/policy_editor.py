@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar import get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.core.errors import InvalidInput
@@ -26,6 +26,7 @@ from rapport.web.endpoint import (
     NodeDependency,
     Reply,
     json_response,
+    post,
     require_any_right,
     require_role,
 )
@@ -139,7 +140,6 @@ def _concept(ontology: Ontology, name: str) -> ConceptTerm:
 
 @post(
     "/policies/{policy:str}/compare",
-    status_code=200,
     opt=documented(bodies=_TEXT, example=EXAMPLE_POLICY, answer=PolicyDifference),
 )
 async def compare_policy(
@@ -152,7 +152,6 @@ async def compare_policy(
 
 @post(
     "/policies/{policy:str}/try",
-    status_code=200,
     opt=documented(bodies=_TEXT, example=EXAMPLE_POLICY, answer=TrialResult),
 )
 async def try_policy(

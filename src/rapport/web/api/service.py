@@ -5,7 +5,7 @@ UX-2, PO-9, UX-6]
 from __future__ import annotations
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -20,6 +20,7 @@ from rapport.web.endpoint import (
     Reply,
     identity_of,
     json_response,
+    post,
     require_admin,
 )
 from rapport.web.endpoint_docs import PROMETHEUS_TEXT, TEXT, documented
@@ -63,7 +64,7 @@ async def metrics(node: NodeDependency) -> Reply:
     return Response(metrics_text(node), media_type=text_type(CONTENT_TYPE_LATEST))
 
 
-@post("/reload", status_code=200)
+@post("/reload")
 async def reload_site(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes people, actions, sources, interpretations, tables, ontology and policies from the
     site's files, all or nothing; refused with every problem at its place, also with what needs a

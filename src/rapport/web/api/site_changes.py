@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
-from litestar import Response, get, post, put
+from litestar import Response, get, put
 from litestar.params import FromPath, FromQuery
 
 from rapport.core.errors import InvalidInput, Problem, SiteError
@@ -24,6 +24,7 @@ from rapport.web.endpoint import (
     NodeDependency,
     Reply,
     json_response,
+    post,
     require_admin,
     require_role,
 )
@@ -41,7 +42,6 @@ class SiteChangeList(msgspec.Struct, frozen=True):
 
 @post(
     "/site/files/change",
-    status_code=200,
     opt=documented(bodies=_TEXT, example=EXAMPLE_POLICY, answer=ProposedChange),
 )
 async def propose_change(
@@ -58,7 +58,6 @@ async def propose_change(
 
 @put(
     "/site/files/text",
-    status_code=200,
     opt=documented(
         bodies=_TEXT,
         example=EXAMPLE_POLICY,
@@ -99,7 +98,6 @@ async def list_changes(request: HttpRequest, node: NodeDependency) -> Reply:
 
 @post(
     "/site/changes/{change:str}/undo",
-    status_code=200,
     opt=documented(answer=WrittenChange, media=(JSON, PATCH), statuses=("200", "202")),
 )
 async def undo_change(request: HttpRequest, change: FromPath[str], node: NodeDependency) -> Reply:
