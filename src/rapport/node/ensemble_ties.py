@@ -28,7 +28,7 @@ from rapport.site.ensemble import (
     ContextPublication,
     ContextRead,
     FeedTie,
-    ReadingsTie,
+    SourceTie,
     value_at,
 )
 
@@ -317,7 +317,7 @@ class KnowledgeRecord:
         *,
         source: str,
         record_ms: int = 0,
-        readings: Sequence[ReadingsTie] = (),
+        readings: Sequence[SourceTie] = (),
     ) -> None:
         """`append`: how raw events get in, so that they are mediated."""
         self.inbox = KnowledgeQueue()

@@ -120,10 +120,6 @@ class NodeInterpretations:
                     hint=problem.hint,
                 )
 
-    async def run(self) -> None:
-        """Puts in force what other nodes change, until cancelled."""
-        await self.updating.run()
-
     async def reload(self) -> InterpretationsReloaded:
         """Takes over interpretations, bindings of sources and tables from the site's files. A file
         that was changed wins over earlier changes of what it declares.

@@ -51,15 +51,8 @@ class ComponentFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ReadingsTie(msgspec.Struct, frozen=True, kw_only=True):
-    """Each version of their knowledge is a reading of a source."""
-
-    of: ComponentFilter
-    source: str
-
-
-class CarriedTie(msgspec.Struct, frozen=True, kw_only=True):
-    """What they carry are readings of a source."""
+class SourceTie(msgspec.Struct, frozen=True, kw_only=True):
+    """Each version of their knowledge, or what they carry, is a reading of a source."""
 
     of: ComponentFilter
     source: str
@@ -124,8 +117,8 @@ class ContextRead(msgspec.Struct, frozen=True, kw_only=True):
 class Ties(msgspec.Struct, frozen=True, kw_only=True):
     """All of them."""
 
-    readings: tuple[ReadingsTie, ...] = ()
-    carried: tuple[CarriedTie, ...] = ()
+    readings: tuple[SourceTie, ...] = ()
+    carried: tuple[SourceTie, ...] = ()
     feeds: tuple[FeedTie, ...] = ()
     published: tuple[ContextPublication, ...] = ()
     read: tuple[ContextRead, ...] = ()
@@ -157,11 +150,11 @@ def read_ties(fields: Fields, sources: Collection[str]) -> Ties:
     published, read = _context(fields)
     return Ties(
         readings=tuple(
-            ReadingsTie(of=_chosen(one), source=_source(one, sources))
+            SourceTie(of=_chosen(one), source=_source(one, sources))
             for one in fields.entries("readings", _READINGS, '[{ role = "Car", source = "cars" }]')
         ),
         carried=tuple(
-            CarriedTie(of=_chosen(one), source=_source(one, sources))
+            SourceTie(of=_chosen(one), source=_source(one, sources))
             for one in fields.entries(
                 "carried", _CARRIED, '[{ component = "reader-*", source = "readers" }]'
             )

@@ -45,7 +45,6 @@ from rapport.site.recordings import recordings_in_site
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.core.detection import Detection
-    from rapport.mediation.interpretations.repository import ActiveInterpretations
     from rapport.policy.compiler.compile import CompiledPolicy
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
@@ -311,30 +310,24 @@ def compiled_of_text(site: Site, name: str, text: str) -> CompiledPolicy:
 
 
 def recorded_answer(
-    site: Site,
-    policy: str,
-    question: WhyNotQuestion,
-    events: Sequence[str],
-    *,
-    in_force: ActiveInterpretations | None = None,
+    site: Site, policy: str, question: WhyNotQuestion, events: Sequence[str]
 ) -> WhyNotAnswer:
-    """The same from recorded files: of Parquet in root form the row groups that touch the time are
-    read, others once from beginning to end; only the readings around the time are kept. For a
-    situation all that is before the time counts. `in_force`: the interpretations of raw files;
-    None: those of the site's files.
+    """The same from recorded files, by the interpretations of the site's files. Of Parquet in root
+    form the row groups that touch the time are read, others once from beginning to end; only the
+    readings around the time are kept. For a situation all that is before the time counts.
     """
     texts = policy_texts(site)
     if policy not in texts:
         raise UnknownName("policy", policy, sorted(texts), code="policy.unknown")
     situation = situation_of_text(site, policy, texts[policy])
     if situation is not None:
-        recordings = recordings_in_site(site, events, in_force=in_force)
+        recordings = recordings_in_site(site, events)
         found = _recorded_situation(site, situation, question, recordings)
         return msgspec.structs.replace(found, text=texts[policy])
     plan = plan_of_text(site, policy, texts[policy])
     check_without_context(site.tables, [plan], "recorded files")
     check_aliases(plan, question.given)
-    recordings = recordings_in_site(site, events, in_force=in_force)
+    recordings = recordings_in_site(site, events)
     reach = needed_range(plan, site.ontology.sources, question.span(plan))
     faults = RowFaults()
     files = FilesAround(
