@@ -42,8 +42,7 @@ def state(
     json: JsonOption = False,
 ) -> None:
     """Show what a channel holds, how long, and where its readers stand."""
-    remote = where.remote()
-    found = remote.get(f"/channels/{_part(channel)}/state")
+    found = where.remote().get(f"/channels/{_part(channel)}/state")
     if json:
         write_json(found)
         return
@@ -66,8 +65,7 @@ def forget_reader(
     where: Where = HERE,
 ) -> None:
     """Forget the place of a reader that will not come back: retention waits for it no more."""
-    remote = where.remote()
-    remote.delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
+    where.remote().delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
     print_note(f"{channel} waits for {reader} no more")
 
 
@@ -89,8 +87,7 @@ def add(
         "at": at,
         "before": before,
     }
-    remote = where.remote()
-    remote.post(f"/channels/{_part(channel)}/interceptors", msgspec.json.encode(new))
+    where.remote().post(f"/channels/{_part(channel)}/interceptors", msgspec.json.encode(new))
     print_note(f"{name} works on {channel}")
 
 
@@ -127,8 +124,7 @@ def list_interceptors(
     json: JsonOption = False,
 ) -> None:
     """Show interceptors in their order, and how they fare."""
-    remote = where.remote()
-    found = remote.get(f"/channels/{_part(channel)}/interceptors")
+    found = where.remote().get(f"/channels/{_part(channel)}/interceptors")
     if json:
         write_json(found)
         return

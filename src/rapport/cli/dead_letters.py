@@ -60,8 +60,7 @@ def list_letters(
 @app.command
 def show(id: str, *, where: Where = HERE) -> None:
     """Show one dead letter with its event and the error."""
-    remote = where.remote()
-    write_json(remote.get(f"/dead-letters/{quote(id, safe='')}"))
+    write_json(where.remote().get(f"/dead-letters/{quote(id, safe='')}"))
 
 
 @app.command

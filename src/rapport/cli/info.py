@@ -63,7 +63,8 @@ def set_info(
     where: Where = HERE,
 ) -> None:
     """Tell something else of a type of message, from now on and for good."""
-    write_json(where.remote().call("PUT", _path(type, subtype), read_given(file)))
+    body = read_given(file)
+    write_json(where.remote().call("PUT", _path(type, subtype), body))
 
 
 @app.command
@@ -74,8 +75,7 @@ def remove(
     where: Where = HERE,
 ) -> None:
     """Remove what was set; the information of the site file, or the shipped one, counts again."""
-    remote = where.remote()
-    gone: dict[str, Any] = remote.delete(_path(type, subtype))
+    gone: dict[str, Any] = where.remote().delete(_path(type, subtype))
     write_json(gone)
     print_note("taken back")
 
@@ -121,8 +121,7 @@ def add(
     body = msgspec.json.encode(
         {"to": to} | {key: value for key, value in criteria.items() if value}
     )
-    remote = where.remote()
-    print(remote.post("/routing", body)["id"])
+    print(where.remote().post("/routing", body)["id"])
 
 
 @routing_app.command(name="remove")
@@ -132,6 +131,5 @@ def remove_rule(
     where: Where = HERE,
 ) -> None:
     """Take a rule out for good."""
-    remote = where.remote()
-    write_json(remote.delete(f"/routing/{quote(rule, safe='')}"))
+    write_json(where.remote().delete(f"/routing/{quote(rule, safe='')}"))
     print_note("it is not applied any more")

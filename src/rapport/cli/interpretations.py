@@ -376,8 +376,7 @@ def reload(
 
     Says who used an interpretation that is gone.
     """
-    remote = where.remote()
-    changed = remote.post("/interpretations/reload", b"{}")
+    changed = where.remote().post("/interpretations/reload", b"{}")
     write_json(changed)
     names = [*changed["interpretations"], *changed["sources"]]
     print_note(f"changed: {', '.join(names) or 'nothing'}")

@@ -62,6 +62,5 @@ def cancel(
     where: Where = HERE,
 ) -> None:
     """End a push subscription; what was not sent yet stays in its channel."""
-    remote = where.remote()
-    remote.post(f"/pushes/{quote(session, safe='')}/cancel", b"")
+    where.remote().post(f"/pushes/{quote(session, safe='')}/cancel", b"")
     print_note(f"{session} is pushed no more")

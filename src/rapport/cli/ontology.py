@@ -168,8 +168,7 @@ def refresh(
     where: Where = HERE,
 ) -> None:
     """Ask the source of a table now."""
-    remote = where.remote()
-    done = remote.post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
+    done = where.remote().post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
     write_json(done)
     print_note("its rows changed" if done["changed"] else "its rows are the same")
 

@@ -310,8 +310,7 @@ def inbox_link(
             f"--days is from 1 to {_LONGEST_DAYS}",
             "leave it out for 30; a new link can be made at any time",
         )
-    remote = where.remote()
-    made = remote.post(f"/peers/{in_path(name)}/inbox-link?days={days}", b"")
+    made = where.remote().post(f"/peers/{in_path(name)}/inbox-link?days={days}", b"")
     if json:
         write_json(made)
         return

@@ -83,8 +83,7 @@ def export(
     from rapport.pipeline.lake.bronze_job import export_by_spark
 
     lake = lake_directory(directory)
-    with spark_for(directory, engine, master) as spark:
-        assert spark is not None
+    with spark_for(directory, master) as spark:
         write_json(_exported(lake, export_by_spark(spark, directory, lake)))
 
 
@@ -141,8 +140,7 @@ def silver(
         _report_export(silver_due(lake), json=json)
         return 0
     ontology = load_site(directory).ontology
-    with spark_for(directory, "spark", master) as spark, progress_bar("silver") as progress:
-        assert spark is not None
+    with spark_for(directory, master) as spark, progress_bar("silver") as progress:
         done = update_silver(spark, lake, ontology, rebuild=rebuild, progress=progress)
     _report_export(done, json=json)
     show_problems(done.problems)
@@ -169,8 +167,7 @@ def explain(
         print(f"Not a job of Spark. {WITHOUT_SPARK[job]}")
         return
     directory = site_directory(site)
-    with spark_for(directory, "spark", master) as spark:
-        assert spark is not None
+    with spark_for(directory, master) as spark:
         lake = Lake.at(lake_directory(directory))
         print(explain_job(spark, load_site(directory), lake, job))
 
@@ -259,13 +256,10 @@ def lake_directory(site: Path) -> Path:
 
 
 @contextmanager
-def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[SparkSession | None]:
-    """A session with the site's settings, if there is one; or None when the work is done here."""
+def spark_for(site: Path | None, master: str | None) -> Iterator[SparkSession]:
+    """A session with the site's settings, if there is one."""
     from rapport.pipeline.session import load_spark_settings, running_spark
 
-    if engine != "spark":
-        yield None
-        return
     declared = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
     settings = load_spark_settings(declared, flags={"master": master}, environment=os.environ)
     print_note("starting Spark …")
@@ -336,8 +330,7 @@ def mediate(
             "nothing says where the readings go",
             "add --into FOLDER, or --explain to see how it would be done",
         )
-    with spark_for(directory, "spark", master) as spark:
-        assert spark is not None
+    with spark_for(directory, master) as spark:
         from rapport.pipeline.mediation.mediated_files import mediate_files, mediate_lake
 
         if files:
@@ -480,8 +473,7 @@ def _ask(sql: str, engine: str, lake: Path, site: Path | None, master: str | Non
         return ask_duckdb(lake, sql)
     from rapport.pipeline.lake.query_spark import ask_spark
 
-    with spark_for(site, engine, master) as spark:
-        assert spark is not None
+    with spark_for(site, master) as spark:
         return ask_spark(spark, lake, sql)
 
 
@@ -586,8 +578,7 @@ def report(
     lake = lake_directory(directory)
     made = current_report(lake)
     if made is None:
-        with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
-            assert spark is not None
+        with spark_for(directory, master) as spark, progress_bar("report") as progress:
             made = make_report(spark, lake, progress=progress)
     if html is None and not json:
         html = lake.parent / "report.html"

@@ -235,8 +235,7 @@ def reload(
     where: Where = HERE,
 ) -> None:
     """Have the running node take ontology, tables and policies from the site's files anew."""
-    remote = where.remote()
-    done = remote.post("/policies", b"{}")
+    done = where.remote().post("/policies", b"{}")
     write_data(done)
     for one in done:
         report_change(one)
