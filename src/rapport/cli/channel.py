@@ -35,12 +35,7 @@ app.command(intercept)
 
 
 @app.command
-def state(
-    channel: str,
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def state(channel: str, *, where: Where = HERE, json: JsonOption = False) -> None:
     """Show what a channel holds, how long, and where its readers stand."""
     found = where.remote().get(f"/channels/{_part(channel)}/state")
     if json:
@@ -58,12 +53,7 @@ def state(
 
 
 @app.command
-def forget_reader(
-    channel: str,
-    reader: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def forget_reader(channel: str, reader: str, *, where: Where = HERE) -> None:
     """Forget the place of a reader that will not come back: retention waits for it no more."""
     where.remote().delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
     print_note(f"{channel} waits for {reader} no more")
@@ -92,11 +82,7 @@ def add(
 
 
 @intercept.command
-def remove(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def remove(name: str, *, where: Where = HERE) -> None:
     """Take an interceptor out; one that follows the log finishes earlier events."""
     remote = where.remote()
     remote.delete(f"/channels/{_part(_channels_of(remote, name))}/interceptors/{_part(name)}")
@@ -104,11 +90,7 @@ def remove(
 
 
 @intercept.command
-def on(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def on(name: str, *, where: Where = HERE) -> None:
     """Let an interceptor work again that was switched off after faults."""
     remote = where.remote()
     channel = _channels_of(remote, name)

@@ -20,11 +20,7 @@ app = App(name="info", help="What types of messages mean on a running node; chan
 
 
 @app.command(name="list")
-def list_info(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_info(*, where: Where = HERE, json: JsonOption = False) -> None:
     """List the types of messages with information."""
     found = where.remote().get("/messages/info")
     if json:
@@ -35,13 +31,7 @@ def list_info(
 
 
 @app.command
-def show(
-    type: str,
-    subtype: str = "",
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def show(type: str, subtype: str = "", *, where: Where = HERE, json: JsonOption = False) -> None:
     """Show what a type of message means, what its content looks like and how to answer it."""
     from rapport.communication.message_info import MessageInfoEntry, MessageInformation, as_text
 
@@ -68,12 +58,7 @@ def set_info(
 
 
 @app.command
-def remove(
-    type: str,
-    subtype: str = "",
-    *,
-    where: Where = HERE,
-) -> None:
+def remove(type: str, subtype: str = "", *, where: Where = HERE) -> None:
     """Remove what was set; the information of the site file, or the shipped one, counts again."""
     gone: dict[str, Any] = where.remote().delete(_path(type, subtype))
     write_json(gone)
@@ -91,11 +76,7 @@ _COLUMNS = ("id", "type", "subtype", "receiver", "sender", "to", "origin")
 
 
 @routing_app.command(name="list")
-def list_rules(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_rules(*, where: Where = HERE, json: JsonOption = False) -> None:
     """Show the rules in force, in the order in which they count."""
     rules = where.remote().get("/routing")
     if json:
@@ -125,11 +106,7 @@ def add(
 
 
 @routing_app.command(name="remove")
-def remove_rule(
-    rule: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def remove_rule(rule: str, *, where: Where = HERE) -> None:
     """Take a rule out for good."""
     write_json(where.remote().delete(f"/routing/{quote(rule, safe='')}"))
     print_note("it is not applied any more")

@@ -53,11 +53,7 @@ _MEDIA = {
 
 
 @former_app.command(name="list")
-def list_all(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def list_all(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List interpretations in force with parents and versions."""
     found = NodeAccess(where).get("/interpretations")
     if json:
@@ -106,21 +102,13 @@ def check(
 
 
 @former_app.command
-def declare(
-    file: FileArgument,
-    *,
-    where: Where = HERE,
-) -> None:
+def declare(file: FileArgument, *, where: Where = HERE) -> None:
     """Declare interpretations; all of the file or none."""
     _change(where, _change_file(file), "declare")
 
 
 @former_app.command
-def augment(
-    file: FileArgument,
-    *,
-    where: Where = HERE,
-) -> None:
+def augment(file: FileArgument, *, where: Where = HERE) -> None:
     """Add to interpretations; those below inherit it."""
     _change(where, _change_file(file), "augment")
 
@@ -137,22 +125,14 @@ def replace(
 
 
 @former_app.command
-def remove(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def remove(name: str, *, where: Where = HERE) -> None:
     """Remove an interpretation that nothing uses."""
     body = msgspec.json.encode({"type": "remove", "name": name})
     _change(where, (body, JSON), "declare")
 
 
 @former_app.command
-def history(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def history(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List all changes, oldest first."""
     found = NodeAccess(where).get("/interpretations/changes")
     if json:
@@ -166,11 +146,7 @@ def history(
 
 
 @former_app.command
-def shared(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def shared(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List interpretations that nodes share by gossip."""
     found = NodeAccess(where).get("/ensemble")["interpretations"]
     if json:
@@ -368,10 +344,7 @@ def again(
 
 
 @app.command(show=False)  # rapport reload does it
-def reload(
-    *,
-    where: Where = HERE,
-) -> None:
+def reload(*, where: Where = HERE) -> None:
     """Have the running node take its interpretations from the site's files anew.
 
     Says who used an interpretation that is gone.

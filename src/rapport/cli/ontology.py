@@ -119,9 +119,7 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
     _print_notes("did not fit", found.notes)
 
 
-def _loaded(
-    site: Path | None,
-) -> tuple[Ontology, set[tuple[str, str]], list[Problem]]:
+def _loaded(site: Path | None) -> tuple[Ontology, set[tuple[str, str]], list[Problem]]:
     """The sound part of the ontology, what tables give, and everything wrong with it."""
     from rapport.kernel.toml import TomlFile
     from rapport.policy.config.loader import ontology_from_site
@@ -147,11 +145,7 @@ tables_app = App(
 
 
 @tables_app.command(name="list")
-def list_tables(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_tables(*, where: Where = HERE, json: JsonOption = False) -> None:
     """List tables with rows, age, and why a source failed."""
     found = where.remote().get("/tables")
     if json:
@@ -162,11 +156,7 @@ def list_tables(
 
 
 @tables_app.command
-def refresh(
-    table: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def refresh(table: str, *, where: Where = HERE) -> None:
     """Ask the source of a table now."""
     done = where.remote().post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
     write_json(done)

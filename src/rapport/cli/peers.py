@@ -193,12 +193,7 @@ def make(
 
 
 @app.command(name="members")
-def list_members(
-    collective: str,
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_members(collective: str, *, where: Where = HERE, json: JsonOption = False) -> None:
     """List the members of a group."""
     found = pages(where, f"collectives/{in_path(collective)}/members")
     if json:
@@ -228,22 +223,14 @@ def duty(
 
 
 @app.command
-def join(
-    collective: str,
-    *peers: str,
-    where: Where = HERE,
-) -> None:
+def join(collective: str, *peers: str, where: Where = HERE) -> None:
     """Let peers join a collective."""
     moved = move(where, collective, {"join": list(peers)})
     print_note(f"{moved['joined']} joined {collective}")
 
 
 @app.command
-def leave(
-    collective: str,
-    *peers: str,
-    where: Where = HERE,
-) -> None:
+def leave(collective: str, *peers: str, where: Where = HERE) -> None:
     """Let peers leave a collective."""
     moved = move(where, collective, {"leave": list(peers)})
     print_note(f"{moved['left']} left {collective}")

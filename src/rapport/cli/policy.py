@@ -108,11 +108,7 @@ def add_to(app: App) -> None:
         app.command(command)
 
 
-def list_all(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def list_all(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List policies with state, version, and what each did since the node started: readings it
     looked at, situations found, those left undecided because a source was silent, those suppressed
     by `at most once per`, errors, and the milliseconds spent on it.
@@ -129,12 +125,7 @@ def list_all(
         print_note("no node runs: these would run from its next start on")
 
 
-def register(
-    file: FileArgument,
-    *,
-    name: NameOption = "",
-    where: Where = HERE,
-) -> None:
+def register(file: FileArgument, *, name: NameOption = "", where: Where = HERE) -> None:
     """Start a policy that is not there yet; it sees what comes from now on."""
     _bring(NodeAccess(where), "register", file, name)
 
@@ -150,29 +141,17 @@ def replace(
     _bring(NodeAccess(where), "replace", file, name, expects)
 
 
-def pause(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def pause(name: str, *, where: Where = HERE) -> None:
     """Let a policy see nothing, and forget what it waits for, until it is resumed."""
     _act(NodeAccess(where), name, "pause")
 
 
-def resume(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def resume(name: str, *, where: Where = HERE) -> None:
     """Let a paused policy begin anew."""
     _act(NodeAccess(where), name, "resume")
 
 
-def delete(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def delete(name: str, *, where: Where = HERE) -> None:
     """End a policy; its history stays."""
     _change(NodeAccess(where), "DELETE", f"/policies/{quote(name, safe='')}")
 
@@ -230,10 +209,7 @@ def shadow(
         )
 
 
-def reload(
-    *,
-    where: Where = HERE,
-) -> None:
+def reload(*, where: Where = HERE) -> None:
     """Have the running node take ontology, tables and policies from the site's files anew."""
     done = where.remote().post("/policies", b"{}")
     write_data(done)
