@@ -28,7 +28,7 @@ from rapport.kernel.clock import Chance, Now, SystemClock
 from rapport.node.ensemble_readings import CarriedReadings, fitting
 from rapport.node.node import Node
 from rapport.overlay.swim_protocol import SwimSettings
-from rapport.site.ensemble import CarriedTie, ComponentFilter
+from rapport.site.ensemble import ComponentFilter, SourceTie
 from rapport.transport.base import Address, Endpoint
 from rapport.transport.udp import MulticastGroup
 from support.faults.lossy import LossyEndpoint
@@ -186,7 +186,7 @@ def test_each_reading_is_published_once_over_loss_doubling_and_a_restart_of_the_
 def test_a_device_that_did_not_hear_is_confirmed_again_among_any_number_of_others() -> None:
     async def scenario() -> None:
         channels = open_memory(CLOCK)
-        tie = CarriedTie(of=ComponentFilter(component="reader-*"), source="badges")
+        tie = SourceTie(of=ComponentFilter(component="reader-*"), source="badges")
         told: list[dict[str, Receipt]] = []
         carried = CarriedReadings(
             [tie],

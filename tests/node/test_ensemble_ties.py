@@ -32,11 +32,10 @@ from rapport.node.ensemble_ties import (
 from rapport.policy.engine.stream_steps import late_event
 from rapport.site.ensemble import (
     NOT_THERE,
-    CarriedTie,
     ComponentFilter,
     ContextPublication,
     FeedTie,
-    ReadingsTie,
+    SourceTie,
 )
 
 
@@ -95,7 +94,7 @@ def test_knowledge_that_no_channel_takes_keeps_the_rest_from_nothing() -> None:
             raw.extend(events)
             return AppendResult((), 0)
 
-        tie = ReadingsTie(of=ComponentFilter(role="Car"), source="cars")
+        tie = SourceTie(of=ComponentFilter(role="Car"), source="cars")
         record = KnowledgeRecord(channels, append, clock, source="s", readings=[tie])
         await record.step([said("a", x=1), said("bad\nname"), said("c" * 500), said("d", x=2)])
         kept = await channels.channel("knowledge").read_after(0)
@@ -120,7 +119,7 @@ def test_what_cannot_be_written_waits_and_is_written_later() -> None:
                 raise RuntimeError("the disk is full")
             return AppendResult((), 0)
 
-        tie = ReadingsTie(of=ComponentFilter(), source="cars")
+        tie = SourceTie(of=ComponentFilter(), source="cars")
         record = KnowledgeRecord(channels, append, clock, source="s", readings=[tie])
         with pytest.raises(RuntimeError):
             await record.step([said("a")])
@@ -196,7 +195,7 @@ class Carrying:
         self.channels = open_memory(SystemClock())
         self.confirmed: dict[str, Receipt] = {}
         self._refuses = refuses
-        tie = CarriedTie(of=ComponentFilter(component="r*"), source="badges")
+        tie = SourceTie(of=ComponentFilter(component="r*"), source="badges")
         self.readings = CarriedReadings(
             [tie], self.channels, self.append, collector="hall", confirm=self.confirmed.update
         )

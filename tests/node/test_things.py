@@ -30,7 +30,7 @@ def test_any_ids_can_be_sorted_and_numbers_in_them_count(
 def test_a_curve_of_many_readings_keeps_the_lowest_the_highest_and_the_last(
     numbers: list[float],
 ) -> None:
-    samples = [(at, at, f"e{at}", f"[{number}]".encode()) for at, number in enumerate(numbers)]
+    samples = [(at, at, f"e{at}", f"[{one}]".encode(), "f1") for at, one in enumerate(numbers)]
     times, values, readings, low, high = shown_points(samples, "number")
     assert len(times) == len(values) == len(readings) <= 600
     assert (min(low), max(high)) == (min(numbers), max(numbers))
@@ -39,7 +39,8 @@ def test_a_curve_of_many_readings_keeps_the_lowest_the_highest_and_the_last(
 
 
 def test_of_texts_a_curve_shows_the_changes() -> None:
-    samples = [(at, at, f"e{at}", b'["open"]' if at in (2, 3) else b'["shut"]') for at in range(6)]
+    texts = [b'["open"]' if at in (2, 3) else b'["shut"]' for at in range(6)]
+    samples = [(at, at, f"e{at}", text, "d1") for at, text in enumerate(texts)]
     times, values, *_ = shown_points(samples, "text")
     assert list(zip(times, values, strict=True)) == [(0, "shut"), (2, "open"), (4, "shut")]
 
@@ -80,7 +81,7 @@ def test_the_fold_reads_back_until_it_has_seen_the_whole_log(tmp_path: Path) -> 
         assert (await rates.rate("events", clock.now_ms(), 5)).minutes == [0, 0, 1, 2, 4]
         scan = ReadingScan("freezer.temperature", "f1", since=0, until=2**60)
         assert await scan.read(events)
-        assert [id for _time, _position, id, _value in sorted(scan.found)] == ["e2-1", "e3-1"]
+        assert [id for _time, _position, id, _value, _key in sorted(scan.found)] == ["e2-1", "e3-1"]
         await node.stop()
 
     asyncio.run(scenario())

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from rapport.channel.access.identities import Access, check_identity_name, load_access, new_token
 from rapport.channel.access.signatures import find_node_key, open_keys
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
-from rapport.cli.hints import unknown
+from rapport.cli.hints import unknown, wrong_use
 from rapport.cli.local_site import data_directory, read_channels
 from rapport.cli.output import print_line, print_note, write_json, write_table
 from rapport.core.errors import InvalidInput
@@ -97,10 +97,9 @@ def check(
     elif channel:
         allowed = rights.allows(name, right, channel)
     else:
-        raise InvalidInput(
+        raise wrong_use(
             f"the right to {right} is one to a channel: name it",
-            code="cli.wrong_use",
-            hint=f"rapport access check {name} {right} CHANNEL",
+            f"rapport access check {name} {right} CHANNEL",
         )
     print("yes" if allowed else "no")
     return 0 if allowed else 1

@@ -13,8 +13,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.hints import cannot_read
-from rapport.cli.import_file import beginning
+from rapport.cli.hints import wrong_use
+from rapport.cli.import_file import beginning, opened
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import print_line, print_note, show_problem, visible
 from rapport.core.errors import InvalidInput, RapportError, SiteError, Unavailable
@@ -78,9 +78,7 @@ def add(
         _undo(undo, where)
         return
     if not origin:
-        raise InvalidInput(
-            "say what to add", code="cli.wrong_use", hint="rapport add FILE, or --undo NAME"
-        )
+        raise wrong_use("say what to add", "rapport add FILE, or --undo NAME")
     choices = SourceChoices(
         key=key, thing=thing, time=time, zone=zone, units=_units(unit or []), concept=concept
     )
@@ -141,11 +139,8 @@ def _beginning(file: Path) -> bytes:
     raw = beginning(file)
     if not raw.startswith(PARQUET):
         return readable(raw)
-    try:
-        with file.open("rb") as stream:
-            return parquet_rows(stream)
-    except OSError as error:
-        raise cannot_read(file, error) from None
+    with opened(file) as stream:
+        return parquet_rows(stream)
 
 
 def _units(given: list[str]) -> dict[str, str]:
@@ -153,11 +148,7 @@ def _units(given: list[str]) -> dict[str, str]:
     for text in given:
         column, sign, unit = text.rpartition("=")
         if not sign or not column:
-            raise InvalidInput(
-                f"{text[:60]!r} is not COLUMN=UNIT",
-                code="cli.wrong_use",
-                hint='such as --unit "temp=degC"',
-            )
+            raise wrong_use(f"{text[:60]!r} is not COLUMN=UNIT", 'such as --unit "temp=degC"')
         found[column] = unit
     return found
 

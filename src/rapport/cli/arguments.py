@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from cyclopts import App, Parameter
 
-from rapport.cli.hints import unknown
+from rapport.cli.hints import unknown, wrong_use
 from rapport.cli.output import print_note
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration, parse_time
@@ -66,10 +66,9 @@ def site_directory(given: Path | None) -> Path:
 def check_count(count: int | None, what: str) -> None:
     """Raises InvalidInput for a `--count` below 1."""
     if count is not None and count < 1:
-        raise InvalidInput(
+        raise wrong_use(
             f"cannot wait for {count} {what}",
-            code="cli.wrong_use",
-            hint=f"--count is 1 or more; without it, {what} are printed until Ctrl-C",
+            f"--count is 1 or more; without it, {what} are printed until Ctrl-C",
         )
 
 
@@ -99,9 +98,7 @@ def _misspelt(word: str, command: Callable[..., Any]) -> InvalidInput:
     help_of = f"rapport {command.__name__} --help"
     options = _options(command)
     if word in options:
-        return InvalidInput(
-            f"something is missing before {word}", code="cli.wrong_use", hint=help_of
-        )
+        return wrong_use(f"something is missing before {word}", help_of)
     return unknown("option", word, options, if_none=help_of, code="cli.wrong_use")
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from rich.text import Text
 
 from rapport.cli.backtest import progress_bar
 from rapport.cli.explain import candidate_tree
+from rapport.cli.hints import wrong_use
 from rapport.cli.output import print_note
 from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
 from rapport.core.errors import Corrupt, InvalidInput, Problem
@@ -58,7 +60,6 @@ from rapport.policy.operators.base import END_OF_TIME
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from rapport.channel.channel import Channels
     from rapport.mediation.interpretations.repository import ActiveInterpretations
@@ -106,17 +107,14 @@ class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
         }
         other = [name for name, is_given in about_one.items() if is_given]
         if self.sweep is not None and other:
-            raise InvalidInput(
+            raise wrong_use(
                 f"{other[0]} is about one policy, not about the values of --sweep",
-                code="cli.wrong_use",
-                hint=f"leave out {other[0]} or --sweep",
+                f"leave out {other[0]} or --sweep",
             )
         given = {"--master": self.master, "--partitions": self.partitions}
         wrong = [name for name, value in given.items() if value is not None]
         if wrong and self.engine == "local":
-            raise InvalidInput(
-                f"{wrong[0]} is about Spark", code="cli.wrong_use", hint="add --engine spark"
-            )
+            raise wrong_use(f"{wrong[0]} is about Spark", "add --engine spark")
 
     def period(self) -> Window | None:
         """The times asked for; None: all."""
@@ -420,7 +418,6 @@ def planned(prepared: PreparedBacktest) -> BacktestPlan:
 
 
 def show_plan(console: Console, plan: BacktestPlan) -> None:
-    """For people."""
     for line in _lines(plan):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
@@ -467,7 +464,6 @@ class BacktestText:
         self._told, self._calendar, self._console = result, calendar, console
 
     def show(self) -> None:
-        """Everything, on the console."""
         self._print(self._headline())
         for tally in self._told.tallies:
             self._tally(tally)
@@ -480,8 +476,6 @@ class BacktestText:
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def _headline(self) -> Text:
-        from rich.text import Text
-
         result = self._told
         parts = [f"{result.events:,} readings"]
         if result.span is not None:
@@ -492,8 +486,6 @@ class BacktestText:
         return Text(", ".join(parts))
 
     def _tally(self, tally: Tally) -> None:
-        from rich.text import Text
-
         days = len(tally.days)
         on = f" on {days:,} day{'s' * (days != 1)}" if days else ""
         count = f"{tally.detections:,} {_noun(tally)}{'s' * (tally.detections != 1)}"
@@ -526,8 +518,6 @@ class BacktestText:
         return lines
 
     def _calendar_rows(self, days: dict[str, int]) -> list[Text]:
-        from rich.text import Text
-
         span = self._told.span
         if span is None:
             return []
@@ -544,8 +534,6 @@ class BacktestText:
         return [*rows, _legend(most)]
 
     def _list(self, examples: Sequence[Example], count: int) -> None:
-        from rich.text import Text
-
         if not examples:
             return
         self._print("")
@@ -557,8 +545,6 @@ class BacktestText:
         self._explained(examples)
 
     def _example(self, mark: str, one: Example, style: str = "") -> None:
-        from rich.text import Text
-
         about = bindings_text(one.detection.bindings) or "nobody in particular"
         when = self._calendar.clock(one.detection.time)
         lasted = lasted_text(one)
@@ -566,8 +552,6 @@ class BacktestText:
 
     def _explained(self, examples: Sequence[Example]) -> None:
         """Those that are explained, else the command that explains the first."""
-        from rich.text import Text
-
         for one in examples:
             if one.why is None:
                 continue
@@ -584,14 +568,10 @@ class BacktestText:
             self._print(Text(f"\nwhy: {examples[0].command}", "dim"))
 
     def _evidence(self, evidence: SituationEvidence) -> None:
-        from rich.text import Text
-
         for line in evidence_lines(evidence):
             self._print(Text(f"  {line}"))
 
     def _why_not(self, answer: WhyNotAnswer) -> None:
-        from rich.text import Text
-
         if answer.situation is not None:
             head = f"\n{answer.policy} at the time: the situation is {answer.situation.truth}"
             self._print(Text(head, "bold"))
@@ -608,8 +588,6 @@ class BacktestText:
             self._print(f"Nearest miss: {answer.nearest.text}, and it would have fired")
 
     def _comparison(self, found: Comparison) -> None:
-        from rich.text import Text
-
         first, second = (tally.label for tally in self._told.tallies)
         what = "episodes that overlap" if found.of_episodes else "found by both"
         counts = f"{found.both:,} {what}, {found.only_first:,} only by {first} (-), "
@@ -639,9 +617,6 @@ def _noun(tally: Tally) -> str:
 
 
 def show_sweep(console: Console, result: SweepResult, calendar: Calendar) -> None:
-    """A line for each value."""
-    from rich.text import Text
-
     span = ""
     if result.first is not None and result.last is not None:
         first, last = (calendar.clock(time)[:19] for time in (result.first, result.last))
@@ -683,8 +658,6 @@ def _cell(count: int | None, most: int) -> tuple[str, str]:
 
 
 def _legend(most: int) -> Text:
-    from rich.text import Text
-
     parts: list[tuple[str, str] | str] = ["           ", (_SIGNS[0], _COLOURS[0]), " none"]
     for low, high in shades(most):
         shade = level(high, most)
@@ -694,8 +667,6 @@ def _legend(most: int) -> Text:
 
 
 def _hour_rows(hours: Sequence[Sequence[int]]) -> list[Text]:
-    from rich.text import Text
-
     most = max(max(row) for row in hours)
     heading = "".join(f"{hour if hour % 6 == 0 else '':<2}" for hour in range(24))
     rows = [Text(f"  {'':7}  {heading}", "dim")]

@@ -34,15 +34,9 @@ app.command(intercept)
 
 
 @app.command
-def state(
-    channel: str,
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def state(channel: str, *, where: Where = HERE, json: JsonOption = False) -> None:
     """Show what a channel holds, how long, and where its readers stand."""
-    remote = where.remote()
-    found = remote.get(f"/channels/{_part(channel)}/state")
+    found = where.remote().get(f"/channels/{_part(channel)}/state")
     if json:
         write_json(found)
         return
@@ -58,15 +52,9 @@ def state(
 
 
 @app.command
-def forget_reader(
-    channel: str,
-    reader: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def forget_reader(channel: str, reader: str, *, where: Where = HERE) -> None:
     """Forget the place of a reader that will not come back: retention waits for it no more."""
-    remote = where.remote()
-    remote.delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
+    where.remote().delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
     print_note(f"{channel} waits for {reader} no more")
 
 
@@ -88,17 +76,12 @@ def add(
         "at": at,
         "before": before,
     }
-    remote = where.remote()
-    remote.post(f"/channels/{_part(channel)}/interceptors", msgspec.json.encode(new))
+    where.remote().post(f"/channels/{_part(channel)}/interceptors", msgspec.json.encode(new))
     print_note(f"{name} works on {channel}")
 
 
 @intercept.command
-def remove(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def remove(name: str, *, where: Where = HERE) -> None:
     """Take an interceptor out; one that follows the log finishes earlier events."""
     remote = where.remote()
     remote.delete(f"/channels/{_part(_channels_of(remote, name))}/interceptors/{_part(name)}")
@@ -106,11 +89,7 @@ def remove(
 
 
 @intercept.command
-def on(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def on(name: str, *, where: Where = HERE) -> None:
     """Let an interceptor work again that was switched off after faults."""
     remote = where.remote()
     channel = _channels_of(remote, name)
@@ -126,8 +105,7 @@ def list_interceptors(
     json: JsonOption = False,
 ) -> None:
     """Show interceptors in their order, and how they fare."""
-    remote = where.remote()
-    found = remote.get(f"/channels/{_part(channel)}/interceptors")
+    found = where.remote().get(f"/channels/{_part(channel)}/interceptors")
     if json:
         write_json(found)
         return

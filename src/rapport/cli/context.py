@@ -25,6 +25,7 @@ from rapport.cli.arguments import (
     run_until_stopped,
     site_directory,
 )
+from rapport.cli.hints import wrong_use
 from rapport.cli.local_site import read_channels
 from rapport.cli.output import print_note, visible, write_json, write_table
 from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
@@ -98,10 +99,9 @@ def values_of(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals):
-            raise InvalidInput(
+            raise wrong_use(
                 f"{pair[:80]!r} is no value",
-                code="cli.wrong_use",
-                hint="write NAME=VALUE, for example open=true or temperature=21.5",
+                "write NAME=VALUE, for example open=true or temperature=21.5",
             )
         values[name] = _value(text)
     return values
@@ -142,7 +142,6 @@ def show_record(record: ContextRecord, found: str) -> None:
 
 
 def values_line(record: ContextRecord) -> str:
-    """The values in one line."""
     return " ".join(f"{name}={shown_value(value)}" for name, value in record.values.items())
 
 
@@ -236,11 +235,7 @@ def _way(located: LocatedRecord) -> dict[str, object]:
 def _positive(text: str) -> int:
     duration_ms = parse_duration(text)
     if duration_ms < 1:
-        raise InvalidInput(
-            f"{text!r} is no time to wait",
-            code="cli.wrong_use",
-            hint="1ms or more, such as 500ms, 2s or 1min",
-        )
+        raise wrong_use(f"{text!r} is no time to wait", "1ms or more, such as 500ms, 2s or 1min")
     return duration_ms
 
 
@@ -276,16 +271,14 @@ def provide(
     subject, valid_ms = EntityRef.parse(entity), parse_duration(valid)
     every_ms = parse_duration(every) if every else 0
     if every and every_ms < _LEAST_PERIOD_MS:
-        raise InvalidInput(
+        raise wrong_use(
             f"{every!r} is too often",
-            code="cli.wrong_use",
-            hint=f"at most --every {_LEAST_PERIOD_MS}ms; without it, it is provided once",
+            f"at most --every {_LEAST_PERIOD_MS}ms; without it, it is provided once",
         )
     if every and start:
-        raise InvalidInput(
+        raise wrong_use(
             "a record that is provided again and again begins each time",
-            code="cli.wrong_use",
-            hint="leave out --from, or provide it once, without --every",
+            "leave out --from, or provide it once, without --every",
         )
     if every_ms > valid_ms:
         print_note(f"it will be unknown in between: provided every {every}, valid for {valid}")

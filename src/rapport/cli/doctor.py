@@ -13,11 +13,7 @@ from rapport.cli.output import write_json, write_table
 from rapport.site.doctor import examine_installation, examine_site
 
 
-def doctor(
-    *,
-    site: SiteOption = None,
-    json: JsonOption = False,
-) -> None:
+def doctor(*, site: SiteOption = None, json: JsonOption = False) -> None:
     """Tell what this installation can do and, with --site, whether a site's disk and servers are
     there.
     """

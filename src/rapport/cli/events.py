@@ -27,7 +27,7 @@ from rapport.cli.arguments import (
     prompt_for_input,
     site_directory,
 )
-from rapport.cli.hints import cannot_read, unknown
+from rapport.cli.hints import read_given, unknown, wrong_use
 from rapport.cli.node_api import HERE, Remote, TokenFileOption, Where, read_token, request_bodies
 from rapport.cli.output import (
     print_note,
@@ -59,10 +59,9 @@ def publish(
 ) -> None:
     """Send events to a running node; each line of the file is one JSON object."""
     if (source is None) == (channel is None):
-        raise InvalidInput(
+        raise wrong_use(
             "say either --source or --channel",
-            code="cli.wrong_use",
-            hint="--source NAME for what an interpretation reads, --channel NAME for events",
+            "--source NAME for what an interpretation reads, --channel NAME for events",
         )
     lines = _read_lines(file)
     remote = where.remote()
@@ -83,11 +82,8 @@ def _typed() -> bytes:
 
 
 def _read_lines(file: str) -> list[bytes]:
-    try:
-        raw = _typed() if file == STDIN else Path(file).read_bytes()
-    except OSError as error:
-        wanted = "a file of one JSON object per line, or - for what is piped in"
-        raise cannot_read(Path(file), error, wanted=wanted) from None
+    wanted = "a file of one JSON object per line, or - for what is piped in"
+    raw = _typed() if file == STDIN else read_given(Path(file), wanted=wanted)
     lines = [line.strip() for line in raw.splitlines()]
     for number, line in enumerate(lines, start=1):
         try:

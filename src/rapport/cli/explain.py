@@ -7,22 +7,29 @@ Both read the log, a lake, recorded files or a running node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 from cyclopts import Parameter
+from rich.text import Text
+from rich.tree import Tree
 
+from rapport.channel.event_lookup import CauseNode, cause_tree, resolve_id_prefix
 from rapport.cli.arguments import parse_moment
+from rapport.cli.hints import wrong_use
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stdout, write_json
+from rapport.core.detection import DETECTED, ENDED, UNDECIDED, Detection
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.times import format_time, parse_duration
 from rapport.policy.explain.answer import (
+    AnswerNote,
     Candidate,
     ConditionNode,
+    Explanation,
     ExternalFact,
     ShownReading,
     Truth,
@@ -33,17 +40,9 @@ from rapport.policy.explain.wording import bindings_text as who
 from rapport.policy.explain.wording import duration, relative
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from rich.console import Console
-    from rich.text import Text
-    from rich.tree import Tree
 
     from rapport.channel.channel import Channels
-    from rapport.channel.event_lookup import CauseNode
-    from rapport.cli.node_api import Remote
-    from rapport.policy.explain.answer import Explanation, WhyNotAnswer
     from rapport.policy.explain.why_not import WhyNotQuestion
     from rapport.site.site import Site
 
@@ -168,14 +167,9 @@ def _explained_there(
     remote: Remote, event_id: str
 ) -> tuple[CauseNode, list[Explanation], list[str]]:
     """Requests the answers from a node's API."""
-    from urllib.parse import quote
-
-    from rapport.channel.event_lookup import CauseNode
-    from rapport.policy.explain.answer import Explanation
-
     answer = remote.get(f"/explain/{quote(event_id, safe='')}")
     notes = dict.fromkeys(answer.pop("notes", ()))
-    tree = _tree_of(answer, CauseNode)
+    tree = _tree_of(answer)
     found = []
     for one in _detections(tree):
         why = remote.get(f"/explain/{quote(one.id, safe='')}/why")
@@ -184,16 +178,14 @@ def _explained_there(
     return tree, found, list(notes)
 
 
-def _tree_of(answer: dict[str, Any], kind: type[CauseNode]) -> CauseNode:
+def _tree_of(answer: dict[str, Any]) -> CauseNode:
     """A tree as the API returns it; what events hold is kept as JSON."""
-    causes = [_tree_of(one, kind) for one in answer["causes"]]
+    causes = [_tree_of(one) for one in answer["causes"]]
     data = msgspec.Raw(msgspec.json.encode(answer["data"]))
-    return kind(**{**answer, "causes": causes, "data": data})
+    return CauseNode(**{**answer, "causes": causes, "data": data})
 
 
 def _aside(note: str) -> Text:
-    from rich.text import Text
-
     return Text(f"\n{note}", style="yellow")
 
 
@@ -221,8 +213,6 @@ def _members(tree: CauseNode) -> dict[str, Any]:
 async def _explained(
     directory: Path, channels: Channels, event_id: str
 ) -> tuple[CauseNode, list[Explanation]]:
-    from rapport.channel.event_lookup import cause_tree, resolve_id_prefix
-
     tree = await cause_tree(channels, await resolve_id_prefix(channels, event_id))
     detections = list(_detections(tree))
     if not detections:
@@ -231,8 +221,6 @@ async def _explained(
 
 
 def _detections(node: CauseNode) -> Iterator[CauseNode]:
-    from rapport.core.detection import DETECTED, ENDED, UNDECIDED
-
     if node.type in (DETECTED, ENDED, UNDECIDED):
         yield node
     for cause in node.causes:
@@ -240,9 +228,6 @@ def _detections(node: CauseNode) -> Iterator[CauseNode]:
 
 
 async def _why(directory: Path, channels: Channels, node: CauseNode) -> Explanation:
-    import asyncio
-
-    from rapport.core.detection import Detection
     from rapport.site.explain import explainer_of
 
     detection = msgspec.json.decode(node.data, type=Detection)
@@ -257,10 +242,6 @@ def _site(directory: Path) -> Site:
 
 
 def _show(one: Explanation, with_text: bool) -> None:
-    from rich.text import Text
-
-    from rapport.policy.explain.wording import duration
-
     console = stdout()
     became = "fired" if one.held is None or one.held.became == "detected" else "was left open"
     head = f"\nWhy {one.policy} {became}, version {one.version}"
@@ -285,9 +266,6 @@ def _show(one: Explanation, with_text: bool) -> None:
 
 def branch(node: CauseNode) -> Tree:
     """A cause and its own causes."""
-    from rich.text import Text
-    from rich.tree import Tree
-
     data = bytes(node.data)[:_LONGEST_DATA].decode("utf-8", "replace")
     label = Text.assemble(
         (node.type, "bold"),
@@ -326,8 +304,6 @@ _BECAME = {
 
 def show_answer(console: Console, answer: WhyNotAnswer) -> None:
     """Headline, the best candidates as trees, the nearest miss, and what else bears on it."""
-    from rich.text import Text
-
     if answer.situation is not None:
         about = f" for {who(answer.given)}" if answer.given else ""
         truth = answer.situation.truth
@@ -371,9 +347,6 @@ def _outcome(candidate: Candidate) -> str:
 
 def candidate_tree(candidate: Candidate) -> Tree:
     """The conditions of a policy with who and what they rest on."""
-    from rich.text import Text
-    from rich.tree import Tree
-
     head = Text.assemble(
         (who(candidate.bindings) or "nobody in particular", "bold"),
         f"  {_outcome(candidate)}\n",
@@ -394,8 +367,6 @@ def candidate_tree(candidate: Candidate) -> Tree:
 
 def _grow(tree: Tree, node: ConditionNode, reference: int, shown: set[str]) -> None:
     """`shown`: readings whose raw form was shown already."""
-    from rich.text import Text
-
     mark, style = _MARKS[node.truth]
     label = Text.assemble((f"{mark} ", style), (node.text, "bold"))
     if node.because:
@@ -409,8 +380,6 @@ def _grow(tree: Tree, node: ConditionNode, reference: int, shown: set[str]) -> N
 
 
 def _reading(reading: ShownReading, reference: int, *, is_known: bool) -> Text:
-    from rich.text import Text
-
     line = Text.assemble(
         reading.text,
         (f"  {relative(reading.time - reference)}", "cyan"),
@@ -422,8 +391,6 @@ def _reading(reading: ShownReading, reference: int, *, is_known: bool) -> Text:
 
 
 def _known(known: ExternalFact, reference: int) -> Text:
-    from rich.text import Text
-
     return Text.assemble(
         ("· " if known.is_known else "? ", "green" if known.is_known else "yellow"),
         known.text,
@@ -433,28 +400,24 @@ def _known(known: ExternalFact, reference: int) -> Text:
 
 
 def _headline(answer: WhyNotAnswer) -> Text:
-    from rich.text import Text
-
     about = f" for {who(answer.given)}" if answer.given else ""
     around = f"{format_time(answer.at)} ± {duration(answer.within_ms)}"
     if answer.fired:
         times = f" {len(answer.fired)} times" if len(answer.fired) > 1 else ""
-        notesict: tuple[str, str] = (f"fired{times}", "bold green")
+        verdict: tuple[str, str] = (f"fired{times}", "bold green")
     elif any(one.became == "pending" for one in answer.candidates[:1]):
-        notesict = ("has not fired yet", "bold yellow")
+        verdict = ("has not fired yet", "bold yellow")
     elif any(one.became == "left out" for one in answer.candidates[:1]):
-        notesict = ("did not fire again", "bold yellow")
+        verdict = ("did not fire again", "bold yellow")
     elif any(note.kind == "told" and note.event for note in answer.notes):
-        notesict = ("would not fire by what is on record now", "bold yellow")
+        verdict = ("would not fire by what is on record now", "bold yellow")
     else:
-        notesict = ("did not fire", "bold red")
-    return Text.assemble((answer.policy, "bold"), " ", notesict, f"{about} around {around}")
+        verdict = ("did not fire", "bold red")
+    return Text.assemble((answer.policy, "bold"), " ", verdict, f"{about} around {around}")
 
 
 def _short(candidate: Candidate) -> Text:
     """Further candidates in a line or two."""
-    from rich.text import Text
-
     if candidate.became == "detected" and candidate.detection is not None:
         when = f"  fired too, detected at {format_time(candidate.detection.time)}"
         return Text.assemble((who(candidate.bindings), "bold"), when)
@@ -472,8 +435,6 @@ def _short(candidate: Candidate) -> Text:
 
 
 def _miss(answer: WhyNotAnswer) -> Text:
-    from rich.text import Text
-
     if answer.nearest is not None:
         share = 100 * answer.nearest.relative
         size = f"{share:.2g} %" if share < 100 else "another value"
@@ -523,10 +484,9 @@ def why_not(
             remote, policy, question, parse_duration(within) if within else 0
         )
     elif within:
-        raise InvalidInput(
+        raise wrong_use(
             "--within is about a node that is asked",
-            code="cli.wrong_use",
-            hint="add --url, or leave out --within: here everything is read to its end",
+            "add --url, or leave out --within: here everything is read to its end",
         )
     else:
         files = [*(events or ())] if recorded or events is not None else None
@@ -550,7 +510,6 @@ def answer_here(
     """From recorded files when some are named (an empty list: those the site names), from a lake
     when one is, else from the site's log; beside a running node too.
     """
-    from rapport.policy.explain.answer import AnswerNote
     from rapport.site.explain import explainer_of, recorded_answer
     from rapport.site.site import load_site
 
@@ -568,8 +527,6 @@ def _answer_from_node(
     remote: Remote, policy: str, question: WhyNotQuestion, patience_ms: int
 ) -> WhyNotAnswer:
     """The answer of a node within so much time; 0: its default."""
-    from rapport.policy.explain.answer import WhyNotAnswer
-
     parameters: list[tuple[str, Any]] = [("at", question.at)]
     parameters += [("who", f"{alias}={id}") for alias, id in question.given.items()]
     if question.within_ms is not None:

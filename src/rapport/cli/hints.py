@@ -13,6 +13,12 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, UnknownName, nearest_names
 
+
+def wrong_use(message: str, hint: str) -> InvalidInput:
+    """The error for words on the command line that do not go together."""
+    return InvalidInput(message, code="cli.wrong_use", hint=hint)
+
+
 _SITE_FILE = "site.toml"
 _NO_SITE = "site.unreadable"
 _NO_TOKEN = "access.not_authenticated"
@@ -65,6 +71,14 @@ def _sites_near(here: Path) -> Iterator[Path]:
 
 _LOOKED_AT = 10_000
 """Names of a directory among which the nearest is looked for."""
+
+
+def read_given(file: Path, *, wanted: str = "") -> bytes:
+    """The bytes of a file that was named; raises InvalidInput when it cannot be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise cannot_read(file, error, wanted=wanted) from None
 
 
 def cannot_read(

@@ -26,7 +26,7 @@ from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import channels_from_site
 from rapport.channel.log.channels import LoggedChannels
 from rapport.cli.arguments import site_directory
-from rapport.cli.hints import cannot_read, cannot_write, unknown
+from rapport.cli.hints import cannot_read, cannot_write, unknown, wrong_use
 from rapport.cli.node_api import HERE, Remote, Where, request_bodies
 from rapport.cli.output import print_note, stderr, write_bytes, write_json
 from rapport.core.codec import to_cloudevent
@@ -343,11 +343,7 @@ def import_file(
         )
         return
     if not source:
-        raise InvalidInput(
-            "say the --source, or --guess",
-            code="cli.wrong_use",
-            hint=f"rapport import {file} --guess",
-        )
+        raise wrong_use("say the --source, or --guess", f"rapport import {file} --guess")
     sent = duplicates = 0
     with at_rest(file) as kept:
         chosen, options = format_of(kept, where.directory, source, format, options)
@@ -417,9 +413,7 @@ def _option(text: str) -> tuple[str, Any]:
     """`metadata=8` as ("metadata", 8): a value of TOML, or else the text as it stands."""
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise InvalidInput(
-            f"{text[:60]!r} is not NAME=VALUE", code="cli.wrong_use", hint='such as delimiter=";"'
-        )
+        raise wrong_use(f"{text[:60]!r} is not NAME=VALUE", 'such as delimiter=";"')
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

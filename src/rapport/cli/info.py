@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption
-from rapport.cli.hints import cannot_read
+from rapport.cli.hints import read_given
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import print_note, write_json, write_table
 
@@ -20,11 +20,7 @@ app = App(name="info", help="What types of messages mean on a running node; chan
 
 
 @app.command(name="list")
-def list_info(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_info(*, where: Where = HERE, json: JsonOption = False) -> None:
     """List the types of messages with information."""
     found = where.remote().get("/messages/info")
     if json:
@@ -35,13 +31,7 @@ def list_info(
 
 
 @app.command
-def show(
-    type: str,
-    subtype: str = "",
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def show(type: str, subtype: str = "", *, where: Where = HERE, json: JsonOption = False) -> None:
     """Show what a type of message means, what its content looks like and how to answer it."""
     from rapport.communication.message_info import MessageInfoEntry, MessageInformation, as_text
 
@@ -63,24 +53,14 @@ def set_info(
     where: Where = HERE,
 ) -> None:
     """Tell something else of a type of message, from now on and for good."""
-    try:
-        body = file.read_bytes()
-    except OSError as error:
-        raise cannot_read(file, error) from None
-    remote = where.remote()
-    write_json(remote.put(_path(type, subtype), body))
+    body = read_given(file)
+    write_json(where.remote().call("PUT", _path(type, subtype), body))
 
 
 @app.command
-def remove(
-    type: str,
-    subtype: str = "",
-    *,
-    where: Where = HERE,
-) -> None:
+def remove(type: str, subtype: str = "", *, where: Where = HERE) -> None:
     """Remove what was set; the information of the site file, or the shipped one, counts again."""
-    remote = where.remote()
-    gone: dict[str, Any] = remote.delete(_path(type, subtype))
+    gone: dict[str, Any] = where.remote().delete(_path(type, subtype))
     write_json(gone)
     print_note("taken back")
 
@@ -96,11 +76,7 @@ _COLUMNS = ("id", "type", "subtype", "receiver", "sender", "to", "origin")
 
 
 @routing_app.command(name="list")
-def list_rules(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_rules(*, where: Where = HERE, json: JsonOption = False) -> None:
     """Show the rules in force, in the order in which they count."""
     rules = where.remote().get("/routing")
     if json:
@@ -126,17 +102,11 @@ def add(
     body = msgspec.json.encode(
         {"to": to} | {key: value for key, value in criteria.items() if value}
     )
-    remote = where.remote()
-    print(remote.post("/routing", body)["id"])
+    print(where.remote().post("/routing", body)["id"])
 
 
 @routing_app.command(name="remove")
-def remove_rule(
-    rule: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def remove_rule(rule: str, *, where: Where = HERE) -> None:
     """Take a rule out for good."""
-    remote = where.remote()
-    write_json(remote.delete(f"/routing/{quote(rule, safe='')}"))
+    write_json(where.remote().delete(f"/routing/{quote(rule, safe='')}"))
     print_note("it is not applied any more")

@@ -7,7 +7,6 @@ Commands use the running node; without one they use the site's files and log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
@@ -16,8 +15,8 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, moment, parse_moment, site_directory
-from rapport.cli.hints import cannot_read, unknown
-from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where, with_resting_node
+from rapport.cli.hints import read_given, unknown
+from rapport.cli.node_api import HERE, JSON, NodeAccess, NodeRefusal, Remote, Where
 from rapport.cli.output import (
     print_note,
     show_problem,
@@ -25,17 +24,15 @@ from rapport.cli.output import (
     write_json,
     write_table,
 )
-from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unavailable
+from rapport.core.errors import InterpretationError, InvalidInput, Problem
 from rapport.core.release import ReleaseRequest
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.mediation.interpretations.change_requests import ChangeRequest, FileAction
-    from rapport.mediation.interpretations.repository import ActiveInterpretations
+    from rapport.mediation.interpretations.change_requests import FileAction
     from rapport.mediation.quarantine.index import QuarantineGroup
-    from rapport.node.node import Node
 
 former_app = App(
     name="interpretation", help="Look at interpretations; declare, augment, replace, remove."
@@ -47,7 +44,7 @@ FileArgument = Annotated[
 _CHECKED = (409, 422)
 """What a node answers when a change failed its checks."""
 _MEDIA = {
-    ".json": "application/json",
+    ".json": JSON,
     ".toml": "application/toml",
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
@@ -56,21 +53,9 @@ _MEDIA = {
 
 
 @former_app.command(name="list")
-def list_all(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def list_all(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List interpretations in force with parents and versions."""
-
-    async def local(node: Node) -> Any:
-        from rapport.mediation.interpretations.views import overview
-
-        updating = node.meanings.updating
-        outcomes = [outcome for _, outcome in updating.history()]
-        return await updating.inspect(lambda standing: overview(standing, outcomes))
-
-    found = _Interpretations(where).look("/interpretations", local)
+    found = NodeAccess(where).get("/interpretations")
     if json:
         write_json(found)
         return
@@ -93,31 +78,13 @@ def describe(
     where: Where = HERE,
 ) -> None:
     """Show one interpretation as JSON: its own and inherited rules."""
-
-    async def local(node: Node) -> Any:
-        from rapport.mediation.interpretations.change_log import read_version
-        from rapport.mediation.interpretations.views import interpretation_view, transformer_text
-
-        if "@" in name:
-            return await read_version(node.channels, name)
-
-        def find(in_force: ActiveInterpretations) -> Any:
-            return (
-                transformer_text(in_force, name, type, direction)
-                if type
-                else interpretation_view(in_force, name)
-            )
-
-        return await node.meanings.updating.inspect(lambda standing: find(standing.in_force))
-
     path = f"/interpretations/{quote(name, safe='/@')}"
+    access = NodeAccess(where)
     if type:
         path += f"/transformers/{quote(type, safe='/')}?direction={direction}"
-    found = _Interpretations(where).look(path, local, text=bool(type))
-    if isinstance(found, str):
-        write_bytes(found.encode())
+        write_bytes(access.ask(lambda remote: remote.text(path), record=False).encode())
     else:
-        write_json(found)
+        write_json(access.get(path))
 
 
 @former_app.command
@@ -131,27 +98,19 @@ def check(
     where: Where = HERE,
 ) -> None:
     """Show what a change would do; nothing is changed."""
-    _change(_Interpretations(where), _from_file(file), how, old, do=False)
+    _change(where, _change_file(file), how, old, do=False)
 
 
 @former_app.command
-def declare(
-    file: FileArgument,
-    *,
-    where: Where = HERE,
-) -> None:
+def declare(file: FileArgument, *, where: Where = HERE) -> None:
     """Declare interpretations; all of the file or none."""
-    _change(_Interpretations(where), _from_file(file), "declare")
+    _change(where, _change_file(file), "declare")
 
 
 @former_app.command
-def augment(
-    file: FileArgument,
-    *,
-    where: Where = HERE,
-) -> None:
+def augment(file: FileArgument, *, where: Where = HERE) -> None:
     """Add to interpretations; those below inherit it."""
-    _change(_Interpretations(where), _from_file(file), "augment")
+    _change(where, _change_file(file), "augment")
 
 
 @former_app.command
@@ -162,34 +121,20 @@ def replace(
     where: Where = HERE,
 ) -> None:
     """Replace a type of the canonical model, with conversions both ways."""
-    _change(_Interpretations(where), _from_file(file), "replace", old)
+    _change(where, _change_file(file), "replace", old)
 
 
 @former_app.command
-def remove(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def remove(name: str, *, where: Where = HERE) -> None:
     """Remove an interpretation that nothing uses."""
     body = msgspec.json.encode({"type": "remove", "name": name})
-    _change(_Interpretations(where), _ChangeFile("remove", body, ".json"), "declare")
+    _change(where, (body, JSON), "declare")
 
 
 @former_app.command
-def history(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def history(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List all changes, oldest first."""
-
-    async def local(node: Node) -> Any:
-        from rapport.mediation.interpretations.views import change_view
-
-        return [change_view(*each) for each in node.meanings.updating.history()]
-
-    found = _Interpretations(where).look("/interpretations/changes", local)
+    found = NodeAccess(where).get("/interpretations/changes")
     if json:
         write_json(found)
         return
@@ -201,17 +146,9 @@ def history(
 
 
 @former_app.command
-def shared(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def shared(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List interpretations that nodes share by gossip."""
-
-    async def local(node: Node) -> Any:
-        return node.ensemble.status() if node.ensemble is not None else {"interpretations": []}
-
-    found = _Interpretations(where).look("/ensemble", local)["interpretations"]
+    found = NodeAccess(where).get("/ensemble")["interpretations"]
     if json:
         write_json(found)
         return
@@ -225,81 +162,27 @@ def shared(
             show_problem(msgspec.convert(problem, Problem))
 
 
-class _ChangeFile(msgspec.Struct, frozen=True):
-    """A file of changes, unparsed."""
-
-    name: str
-    body: bytes
-    suffix: str
-
-
-def _from_file(file: Path) -> _ChangeFile:
-    suffix = file.suffix.lower()
-    if suffix not in _MEDIA:
+def _change_file(file: Path) -> tuple[bytes, str]:
+    """A file of changes, unparsed, and its media type."""
+    media = _MEDIA.get(file.suffix.lower())
+    if media is None:
         hint = f"files end in {', '.join(_MEDIA)}"
         raise InvalidInput(f"{file} is no file of changes", code="cli.unknown_form", hint=hint)
-    try:
-        return _ChangeFile(file.name, file.read_bytes(), suffix)
-    except OSError as error:
-        raise cannot_read(file, error) from None
-
-
-class _Interpretations:
-    """The node of a site: the running one over HTTP, else opened here."""
-
-    def __init__(self, where: Where) -> None:
-        self._node = NodeAccess(where)
-
-    def look(
-        self, path: str, local: Callable[[Node], Awaitable[Any]], *, text: bool = False
-    ) -> Any:
-        """Returns the answer of the API, or of the node opened here."""
-
-        def ask(remote: Remote) -> Any:
-            return remote.text(path) if text else remote.get(path)
-
-        return self._node.ask(ask, local, record=False)
-
-    def post(self, path: str, change: _ChangeFile, local: Callable[[Node], Awaitable[Any]]) -> Any:
-        """What came of a change."""
-        media = _MEDIA[change.suffix]
-        try:
-            return self._node.ask(
-                lambda remote: remote.post(path, change.body, media), local, record=True
-            )
-        except NodeRefusal as refused:
-            if refused.status not in _CHECKED:
-                raise
-            raise InterpretationError(refused.problems) from None
+    return read_given(file), media
 
 
 def _change(
-    node_access: _Interpretations,
-    change: _ChangeFile,
-    how: FileAction,
-    old: str = "",
-    *,
-    do: bool = True,
+    where: Where, change: tuple[bytes, str], how: FileAction, old: str = "", *, do: bool = True
 ) -> None:
-    from rapport.mediation.interpretations.change_requests import (
-        request_from_file,
-        request_from_json,
-    )
-
-    def want(in_force: ActiveInterpretations) -> ChangeRequest:
-        if change.suffix == ".json":
-            return request_from_json(change.body)
-        kind: Any = {".yml": "yaml"}.get(change.suffix, change.suffix[1:])
-        return request_from_file(change.name, change.body, kind, in_force, how=how, old=old)
-
-    async def local(node: Node) -> Any:
-        updating = node.meanings.updating
-        return await (updating.change(want, by="local") if do else updating.try_out(want))
-
-    request = "" if change.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
-    done = node_access.post(
-        f"/interpretations/{'changes' if do else 'check'}{request}", change, local
-    )
+    body, media = change
+    request = "" if media == JSON else f"?how={how}&old={quote(old, safe='')}"
+    path = f"/interpretations/{'changes' if do else 'check'}{request}"
+    try:
+        done = NodeAccess(where).change("POST", path, body, media)
+    except NodeRefusal as refused:
+        if refused.status not in _CHECKED:
+            raise
+        raise InterpretationError(refused.problems) from None
     for problem in done["problems"]:
         show_problem(msgspec.convert(problem, Problem))
     write_json(done)
@@ -314,17 +197,13 @@ _TOLD = ("released", "corrected", "rejected", "unchanged")
 
 def carry_out(where: Where, request: ReleaseRequest, *, dry_run: bool) -> Any:
     """What came of it, with the second look; waits until all is done."""
-    remote = where.remote()
     path, body = _request(request, dry_run)
-    try:
+
+    def ask(remote: Remote) -> Any:
         answer = remote.post(path, body)
-    except Unavailable as error:
-        if where.url is not None or error.code != "node.unreachable":
-            raise
-        return with_resting_node(
-            where.directory, lambda node: _without_a_node(node, request, dry_run)
-        )
-    return answer if dry_run else _wait(remote, answer["release"])
+        return answer if dry_run else _wait(remote, answer["release"])
+
+    return NodeAccess(where).ask(ask, record=True)
 
 
 def _request(request: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
@@ -339,6 +218,7 @@ def _request(request: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
 def _wait(remote: Remote, release: str) -> Any:
     """Tells how far it is until the release and its second look are done."""
     shown = ""
+    remote.finish_work()
     while True:
         state = remote.get(f"/quarantine/releases/{quote(release, safe='')}")
         now = ", ".join(f"{state[name]} {name}" for name in _TOLD)
@@ -348,14 +228,6 @@ def _wait(remote: Remote, release: str) -> Any:
         if state["is_done"] and state["second_look"] is not None:
             return state
         asyncio.run(SystemClock().sleep(_LOOK_EVERY_MS))
-
-
-async def _without_a_node(node: Node, request: ReleaseRequest, dry_run: bool) -> Any:
-    if dry_run:
-        return await node.releasing.try_out(request)
-    release = await node.releasing.request(request)
-    await node.finish_releases()
-    return await node.releasing.state(release)
 
 
 app = App(name="mediate", help="Interpretations: show, change, quarantine, release.")
@@ -472,16 +344,12 @@ def again(
 
 
 @app.command(show=False)  # rapport reload does it
-def reload(
-    *,
-    where: Where = HERE,
-) -> None:
+def reload(*, where: Where = HERE) -> None:
     """Have the running node take its interpretations from the site's files anew.
 
     Says who used an interpretation that is gone.
     """
-    remote = where.remote()
-    changed = remote.post("/interpretations/reload", b"{}")
+    changed = where.remote().post("/interpretations/reload", b"{}")
     write_json(changed)
     names = [*changed["interpretations"], *changed["sources"]]
     print_note(f"changed: {', '.join(names) or 'nothing'}")
@@ -503,12 +371,9 @@ def _row(group: QuarantineGroup) -> tuple[str, ...]:
 
 def _report_release(done: Any) -> None:
     write_json(done)
-    shown = msgspec.to_builtins(done)
-    counts = [
-        f"{shown[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")
-    ]
+    counts = [f"{done[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]
     print_note(", ".join(counts))
-    look = shown.get("second_look")
+    look = done.get("second_look")
     if look:
         late, gone = look["late_detections"], look["unsupported"]
         print_note(f"{late} late alarms, {gone} no longer supported")

@@ -18,9 +18,10 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, moment
+from rapport.cli.hints import wrong_use
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import print_note, stderr, visible, write_bytes, write_json, write_table
-from rapport.core.errors import InvalidInput, StoreUnavailable, nearest_names
+from rapport.core.errors import StoreUnavailable, nearest_names
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
@@ -54,10 +55,9 @@ def ledger(
     from rapport.communication.ledger import Question, check_state
 
     if not 1 <= limit <= _MOST:
-        raise InvalidInput(
+        raise wrong_use(
             f"--limit lies between 1 and {_MOST}",
-            code="cli.wrong_use",
-            hint="leave it out for 1000; --since and --person say which",
+            "leave it out for 1000; --since and --person say which",
         )
     _check_together(json=json, csv=csv, follow=follow, message=bool(message))
     question = Question(
@@ -73,10 +73,9 @@ def ledger(
     directory = where.directory
     if where.url is not None:
         if follow:
-            raise InvalidInput(
+            raise wrong_use(
                 "--follow reads the site's own log",
-                code="cli.wrong_use",
-                hint="leave out --url, or have all of it: rapport listen log --new --url URL",
+                "leave out --url, or have all of it: rapport listen log --new --url URL",
             )
         _show_remote(where.remote(), question, json=json, csv=csv)
     elif message:
@@ -89,14 +88,11 @@ def ledger(
 def _check_together(*, json: bool, csv: bool, follow: bool, message: bool) -> None:
     """Raises InvalidInput for options that do not go together, with those that do."""
     if json and csv:
-        raise InvalidInput(
-            "--json and --csv do not go together", code="cli.wrong_use", hint="choose one of them"
-        )
+        raise wrong_use("--json and --csv do not go together", "choose one of them")
     if follow and (csv or message):
-        raise InvalidInput(
+        raise wrong_use(
             f"--follow and {'--csv' if csv else '--message'} do not go together",
-            code="cli.wrong_use",
-            hint="with --follow say --json, --person, --state or --policy",
+            "with --follow say --json, --person, --state or --policy",
         )
 
 
@@ -280,7 +276,6 @@ def write_rows(rows: Sequence[LedgerRow], texts: Mapping[str, str]) -> None:
 
 
 def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
-    """One row, each cell on one line."""
     return (
         format_time(row.time),
         _plain(row.peer) or "-",
@@ -400,10 +395,9 @@ def messages(
     from rapport.communication.message_query import Criteria
 
     if not 1 <= limit <= _MOST_MESSAGES:
-        raise InvalidInput(
+        raise wrong_use(
             f"--limit lies between 1 and {_MOST_MESSAGES}",
-            code="cli.wrong_use",
-            hint="leave it out for 50; --since, --sender and --type say which",
+            "leave it out for 50; --since, --sender and --type say which",
         )
     criteria = Criteria(
         id=id,

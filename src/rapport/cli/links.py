@@ -14,11 +14,7 @@ _COUNTS = ("stored", "known", "forwarded", "refused", "gone", "unreadable")
 _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
 
 
-def links(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def links(*, where: Where = HERE, json: JsonOption = False) -> None:
     """Show the links of a running node to others, and what went over them since it started."""
     rows = where.remote().get("/federation/links")
     if json:
@@ -41,11 +37,7 @@ app = App(name="push", help="Look at what a node pushes to others, and end it.")
 
 
 @app.command(name="list")
-def list_pushes(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_pushes(*, where: Where = HERE, json: JsonOption = False) -> None:
     """Show push subscriptions: where to, until when, how many messages, and what is wrong."""
     found = where.remote().get("/pushes")
     if json:
@@ -56,12 +48,7 @@ def list_pushes(
 
 
 @app.command
-def cancel(
-    session: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def cancel(session: str, *, where: Where = HERE) -> None:
     """End a push subscription; what was not sent yet stays in its channel."""
-    remote = where.remote()
-    remote.post(f"/pushes/{quote(session, safe='')}/cancel", b"")
+    where.remote().post(f"/pushes/{quote(session, safe='')}/cancel", b"")
     print_note(f"{session} is pushed no more")

@@ -15,9 +15,10 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption, check_count
+from rapport.cli.hints import wrong_use
 from rapport.cli.node_api import HERE, Remote, Where, read_token
 from rapport.cli.output import print_note, write_bytes, write_json, write_table
-from rapport.core.errors import InvalidInput, RapportError, Unavailable
+from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.approximation import Aggregate, ApproximateAggregate, ApproximateReport
 
 _WEIGH_EVERY = 10
@@ -33,10 +34,9 @@ class Nodes:
 
     def __init__(self, remotes: dict[str, Remote], how: Aggregate, imprecision: float) -> None:
         if len(remotes) < 2:
-            raise InvalidInput(
+            raise wrong_use(
                 "several nodes are at least two different ones",
-                code="cli.wrong_use",
-                hint="--node URL --node URL; for one node say --url URL instead",
+                "--node URL --node URL; for one node say --url URL instead",
             )
         self._remotes, self._how = remotes, how
         self._whole = ApproximateAggregate(how, imprecision)

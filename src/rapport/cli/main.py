@@ -15,7 +15,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError, Group
 
 from rapport import __version__
-from rapport.cli.hints import reading_hint
+from rapport.cli.hints import reading_hint, wrong_use
 from rapport.cli.output import (
     leave_unread,
     open_closed_streams,
@@ -226,7 +226,7 @@ def _wrong_use(error: CycloptsError) -> InvalidInput:
     that a file or another program would get as well.
     """
     command = " ".join(("rapport", *(error.command_chain or ())))
-    return InvalidInput(str(error), code="cli.wrong_use", hint=f"{command} --help")
+    return wrong_use(str(error), f"{command} --help")
 
 
 def _not_text(error: UnicodeEncodeError) -> InvalidInput:

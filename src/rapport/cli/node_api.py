@@ -12,16 +12,18 @@ import ipaddress
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
 from cyclopts import Parameter
 
+from rapport.channel.access.identities import new_token
 from rapport.cli.arguments import SiteOption, site_directory
 from rapport.cli.hints import cannot_read
 from rapport.core.errors import (
@@ -42,6 +44,7 @@ from rapport.kernel.toml import TomlFile
 if TYPE_CHECKING:
     from rapport.node.node import Node
 
+JSON = "application/json"
 _TIMEOUT_SECONDS = 70
 _ON_THE_WAY_SECONDS = 10
 _IDENTITY_SECONDS = 10
@@ -228,49 +231,46 @@ class Remote:
             "site.toml), or name the node that is meant with --url",
         )
 
-    def post(self, path: str, body: bytes, content_type: str = "application/json") -> Any:
-        """Sends a body; returns the decoded answer."""
-        return self._call(path, body, content_type)
-
-    def put(self, path: str, body: bytes) -> Any:
-        """Sends JSON that is to stand there; returns the decoded answer."""
-        return self._call(path, body, "application/json", method="PUT")
-
-    def patch(self, path: str, body: bytes) -> Any:
-        """Sends JSON that is to be changed there; returns the decoded answer."""
-        return self._call(path, body, "application/json", method="PATCH")
-
-    def get(self, path: str, *, within_ms: int = 0) -> Any:
-        """Returns the decoded answer; waits longer than usual for a node that was given time."""
-        seconds = max(_TIMEOUT_SECONDS, within_ms / 1_000 + _ON_THE_WAY_SECONDS)
-        with self._opened(self._request(path, None, ""), seconds) as answer:
-            return self._decoded(answer.read())
-
-    def text(self, path: str) -> str:
-        """Returns the answer as it is."""
-        return self._answer_bytes(path, None, "").decode()
-
-    def lines(self, path: str) -> Generator[str]:
-        """The lines of an answer that goes on, as they come; ends when the node ends it."""
-        request = self._request(path, None, "")
-        with self._opened(request) as answer:
-            for line in answer:
-                yield line.decode().rstrip("\r\n")
-
-    def delete(self, path: str) -> Any:
-        """Returns the decoded answer."""
-        return self._call(path, None, "", method="DELETE")
-
-    def _call(
-        self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        *,
+        within_ms: int = 0,
     ) -> Any:
-        return self._decoded(self._answer_bytes(path, body, content_type, method=method))
-
-    def _decoded(self, answer: bytes) -> Any:
+        """Sends a request; returns the decoded answer. Waits longer than usual for a node that was
+        given time.
+        """
+        seconds = max(_TIMEOUT_SECONDS, within_ms / 1_000 + _ON_THE_WAY_SECONDS)
+        answer = self._answer_bytes(self._request(method, path, body, content_type), seconds)
         try:
             return msgspec.json.decode(answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise self._no_node("the answer is not that of a node") from None
+
+    def get(self, path: str, *, within_ms: int = 0) -> Any:
+        return self.call("GET", path, within_ms=within_ms)
+
+    def post(self, path: str, body: bytes) -> Any:
+        return self.call("POST", path, body)
+
+    def delete(self, path: str) -> Any:
+        return self.call("DELETE", path)
+
+    def text(self, path: str) -> str:
+        """Returns the answer as it is."""
+        return self._answer_bytes(self._request("GET", path)).decode()
+
+    def lines(self, path: str) -> Generator[str]:
+        """The lines of an answer that goes on, as they come; ends when the node ends it."""
+        with self._opened(self._request("GET", path)) as answer:
+            for line in answer:
+                yield line.decode().rstrip("\r\n")
+
+    def finish_work(self) -> None:
+        """Waits for nothing: a running node finishes its work by itself."""
 
     def _refused(self, error: urllib.error.HTTPError) -> RapportError:
         """The error in a node's refusal; another program's answer is an error of its own."""
@@ -290,17 +290,16 @@ class Remote:
         )
 
     def _answer_bytes(
-        self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
+        self, request: urllib.request.Request, seconds: float = _TIMEOUT_SECONDS
     ) -> bytes:
-        request = self._request(path, body, content_type, method=method)
-        with self._opened(request) as answer:
+        with self._opened(request, seconds) as answer:
             return bytes(answer.read())
 
     def _request(
-        self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
+        self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
     ) -> urllib.request.Request:
         request = urllib.request.Request(self.url + path, data=body, method=method)
-        if content_type:
+        if body is not None:
             request.add_header("Content-Type", content_type)
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
@@ -430,7 +429,6 @@ class Where:
 
     @property
     def directory(self) -> Path:
-        """Of the site."""
         return site_directory(self.site)
 
     def remote(self, data: str | None = None) -> Remote:
@@ -467,40 +465,65 @@ def _array(parts: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(parts) + b"]"
 
 
-T = TypeVar("T")
-
-
-def with_resting_node(
-    site: Path, work: Callable[[Node], Awaitable[T]], *, record: bool = True
-) -> T:
-    """Runs `work` on the node; its readers and endpoints are not started.
-
-    Without `record` nothing is put on record about the site's files: for commands that only look.
+class RestingNode(Remote):
+    """The API of a site's own node where none runs: opened in this process, its endpoints are
+    called without a socket, and raise their own errors. Readers are not started.
     """
-    return asyncio.run(_run(site, work, record))
+
+    def __init__(self, node: Node, runner: asyncio.Runner) -> None:
+        from httpx2 import ASGITransport, AsyncClient
+
+        from rapport.web.app import make_app, raise_error
+
+        token = new_token() if node.admission.is_closed() else ""
+        super().__init__(node.settings.local_url(), token)
+        app: Any = make_app(node, token=token, answer_error=raise_error)
+        self._node, self._runner = node, runner
+        self._client = AsyncClient(transport=ASGITransport(app), base_url="http://localhost")
+
+    def finish_work(self) -> None:
+        """Carries out pending releases, with the second look of policies."""
+        self._runner.run(self._node.finish_releases())
+
+    @contextmanager
+    def _exchange(self, request: urllib.request.Request, seconds: float) -> Iterator[Any]:
+        sending = self._client.request(
+            request.get_method(),
+            request.selector,
+            content=request.data,
+            headers=dict(request.header_items()),
+        )
+        answer = self._runner.run(sending)
+        if answer.status_code >= 400:  # of the framework, such as a path that there is not
+            raise _as_rapport_error(answer.status_code, answer.json())
+        yield BytesIO(answer.content)
 
 
-async def _run(site: Path, work: Callable[[Node], Awaitable[T]], record: bool) -> T:
-    node = await asyncio.to_thread(_open, site)
-    try:
-        await node.meanings.begin(record=record)
-        await node.fresh_tables.begin(record=record)
-        await node.policies.begin(record=record)
-        if record:
-            await node.fresh_tables.settle()
-        return await work(node)
-    finally:
-        await node.stop()
-
-
-def _open(site: Path) -> Node:
-    from rapport.kernel.settings import load_settings
+@contextmanager
+def _resting_node(site: Path, *, record: bool) -> Iterator[RestingNode]:
+    """Without `record` nothing is put on record about the site's files: for commands that only
+    look.
+    """
     from rapport.node.wiring import make_node
     from rapport.site.site import load_site
 
     loaded = load_site(site, refusing_policies=False)
     settings = load_settings(loaded.file.section("node"), flags={})
-    return make_node(loaded, settings, SystemClock())
+    node = make_node(loaded, settings, SystemClock())
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(_begin(node, record))
+            yield RestingNode(node, runner)
+        finally:
+            runner.run(node.stop())
+
+
+async def _begin(node: Node, record: bool) -> None:
+    await node.meanings.begin(record=record)
+    await node.fresh_tables.begin(record=record)
+    await node.policies.begin(record=record)
+    if record:
+        await node.fresh_tables.settle()
 
 
 class NodeAccess:
@@ -511,14 +534,8 @@ class NodeAccess:
         self.is_resting = False
         """Whether the last answer came from the site's files, since no node runs."""
 
-    def ask(
-        self,
-        ask: Callable[[Remote], Any],
-        local: Callable[[Node], Awaitable[Any]],
-        *,
-        record: bool,
-    ) -> Any:
-        """The node's answer, or the result of `local`; with `record` it may change something."""
+    def ask(self, ask: Callable[[Remote], Any], *, record: bool) -> Any:
+        """The node's answer; with `record` it may change something."""
         try:
             return ask(self._remote)
         except Unavailable as error:
@@ -526,9 +543,17 @@ class NodeAccess:
                 raise
         self.is_resting = True
         try:
-            found = with_resting_node(self._where.directory, local, record=record)
+            with _resting_node(self._where.directory, record=record) as node:
+                return ask(node)
         except StoreUnavailable as error:
             if error.code == "store.locked":
                 error.hint = "its node runs, but not where its site.toml says: name it with --url"
             raise
-        return msgspec.json.decode(msgspec.json.encode(found))
+
+    def get(self, path: str) -> Any:
+        return self.ask(lambda remote: remote.get(path), record=False)
+
+    def change(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
+    ) -> Any:
+        return self.ask(lambda remote: remote.call(method, path, body, content_type), record=True)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
-from rapport.cli.hints import cannot_read
+from rapport.cli.hints import read_given, wrong_use
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import (
     print_note,
@@ -49,7 +49,7 @@ def show(
         title = f"Ontology of {site_directory(site).resolve().name}"
         write_result(view.draw_ontology(ontology, given, title=title).encode(), out)
     elif out is not None:
-        raise InvalidInput("--out is for --svg", code="cli.wrong_use", hint="add --svg")
+        raise wrong_use("--out is for --svg", "add --svg")
     else:
         write_table("concepts", _CONCEPTS, view.concept_rows(ontology, given))
         kinds = view.kind_rows(ontology)
@@ -104,10 +104,7 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
     what does not fit is named on stderr."""
     from rapport.policy.rdf import from_graph, read_rdfxml, read_turtle, site_text
 
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise cannot_read(file, error) from None
+    raw = read_given(file)
     if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"<?xml", b"<rdf:", b"<!DOCTYPE", b"<!--")):
         graph = read_rdfxml(raw)
     else:
@@ -122,9 +119,7 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
     _print_notes("did not fit", found.notes)
 
 
-def _loaded(
-    site: Path | None,
-) -> tuple[Ontology, set[tuple[str, str]], list[Problem]]:
+def _loaded(site: Path | None) -> tuple[Ontology, set[tuple[str, str]], list[Problem]]:
     """The sound part of the ontology, what tables give, and everything wrong with it."""
     from rapport.kernel.toml import TomlFile
     from rapport.policy.config.loader import ontology_from_site
@@ -150,11 +145,7 @@ tables_app = App(
 
 
 @tables_app.command(name="list")
-def list_tables(
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_tables(*, where: Where = HERE, json: JsonOption = False) -> None:
     """List tables with rows, age, and why a source failed."""
     found = where.remote().get("/tables")
     if json:
@@ -165,14 +156,9 @@ def list_tables(
 
 
 @tables_app.command
-def refresh(
-    table: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def refresh(table: str, *, where: Where = HERE) -> None:
     """Ask the source of a table now."""
-    remote = where.remote()
-    done = remote.post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
+    done = where.remote().post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
     write_json(done)
     print_note("its rows changed" if done["changed"] else "its rows are the same")
 

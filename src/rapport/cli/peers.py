@@ -10,96 +10,78 @@ from __future__ import annotations
 
 import getpass
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote, unquote, urlencode
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
 
 import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, moment
+from rapport.cli.hints import wrong_use
 from rapport.cli.node_api import HERE, NodeAccess, Remote, Where
 from rapport.cli.output import print_line, print_note, show_problem, write_json, write_table
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 
-if TYPE_CHECKING:
-    from rapport.node.node import Node
-
-BY = "cli"
 _PAGE = 1_000
-_DAY_MS = 86_400_000
 
 
-def move(access: NodeAccess, collective: str, wanted: dict[str, list[str]]) -> Any:
+def move(where: Where, collective: str, wanted: dict[str, list[str]]) -> Any:
     """Lets peers join and leave; gives how many did."""
     if not any(wanted.values()):
         (way, *_) = wanted
-        raise InvalidInput(
+        raise wrong_use(
             "name at least one peer",
-            code="cli.wrong_use",
-            hint=f"rapport peers {way} {collective} PEER ...; rapport peers list shows all",
+            f"rapport peers {way} {collective} PEER ...; rapport peers list shows all",
         )
-
-    async def local(node: Node) -> Any:
-        joined = await node.people.join(collective, wanted.get("join", ()), by=BY)
-        return {
-            "joined": joined,
-            "left": await node.people.leave(collective, wanted.get("leave", ()), by=BY),
-        }
-
-    path, body = f"/collectives/{in_path(collective)}/members", msgspec.json.encode(wanted)
-    return access.ask(lambda remote: remote.post(path, body), local, record=True)
+    path = f"/collectives/{in_path(collective)}/members"
+    return NodeAccess(where).change("POST", path, msgspec.json.encode(wanted))
 
 
-def pages(access: NodeAccess, what: str) -> list[Any]:
+def pages(where: Where, what: str) -> list[Any]:
     """All pages of a listing: entries of peers or collectives, or names of members."""
-    found: list[Any] = []
-    after = ""
-    while True:
-        page = _page(access, what, after)
-        found += page
-        if len(page) < _PAGE:
-            return found
-        after = page[-1] if isinstance(page[-1], str) else page[-1]["name"]
+
+    def read(remote: Remote) -> list[Any]:
+        found = page = remote.get(f"/{what}?limit={_PAGE}")
+        while len(page) == _PAGE:
+            last = page[-1] if isinstance(page[-1], str) else page[-1]["name"]
+            page = remote.get(f"/{what}?{urlencode({'after': last, 'limit': _PAGE})}")
+            found = found + page
+        return list(found)
+
+    entries: list[Any] = NodeAccess(where).ask(read, record=False)
+    return entries
 
 
-def _page(access: NodeAccess, what: str, after: str) -> list[Any]:
-    async def local(node: Node) -> Any:
-        kind, _, rest = what.partition("/")
-        if rest:
-            name = unquote(rest.removesuffix("/members"))
-            node.directory.show_collective(name)
-            return node.directory.member_names(name, after=after, limit=_PAGE)
-        listed = node.directory.peers if kind == "peers" else node.directory.collectives
-        return listed(after=after, limit=_PAGE)
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PeerSettings:
+    """The keys of a person in the site file, besides addresses."""
 
-    wanted = urlencode({"after": after, "limit": _PAGE} if after else {"limit": _PAGE})
-    found: list[Any] = access.ask(
-        lambda remote: remote.get(f"/{what}?{wanted}"), local, record=False
-    )
-    return found
+    delivery: Annotated[
+        str, Parameter(help="to-all-channels, at-least-one (the default) or preferred.")
+    ] = ""
+    fallback: Annotated[
+        bool, Parameter(negative="", help="With preferred: the next address when the first failed.")
+    ] = False
+    fallback_after: Annotated[
+        str,
+        Parameter(
+            help="With fallback: how long one address has, such as 1min; otherwise 2min, "
+            "30s if urgent."
+        ),
+    ] = ""
+    zone: Annotated[str, Parameter(help="Their time zone, such as Europe/Vienna.")] = ""
+    quiet: Annotated[str, Parameter(help="Their quiet hours, such as 22:00-07:00.")] = ""
+    on_quiet: Annotated[str, Parameter(help="hold (the default) or refuse.")] = ""
+
+    def given(self, addresses: tuple[str, ...]) -> dict[str, Any]:
+        keys = {"addresses": list(addresses)} | asdict(self)
+        return {key: value for key, value in keys.items() if value}
 
 
-def settings_of(
-    addresses: tuple[str, ...],
-    delivery: str,
-    fallback: bool,
-    fallback_after: str,
-    zone: str,
-    quiet: str,
-    on_quiet: str,
-) -> dict[str, Any]:
-    """The keys of the site file that were given."""
-    given: dict[str, Any] = {
-        "addresses": list(addresses),
-        "delivery": delivery,
-        "fallback": fallback,
-        "fallback_after": fallback_after,
-        "zone": zone,
-        "quiet": quiet,
-        "on_quiet": on_quiet,
-    }
-    return {key: value for key, value in given.items() if value}
+NO_SETTINGS = PeerSettings()
 
 
 def in_path(name: str) -> str:
@@ -118,7 +100,6 @@ def report_change(changed: Any) -> None:
 
 
 def row_of(entry: dict[str, Any]) -> tuple[str, ...]:
-    """An entry as a row of a table."""
     settings = dict(entry["settings"])
     addresses = settings.pop("addresses", [])
     by = f"{format_time(entry['time'])} by {entry['by']}" if entry["time"] else ""
@@ -129,22 +110,6 @@ def row_of(entry: dict[str, Any]) -> tuple[str, ...]:
 
 app = App(name="peers", help="People, devices and services to be reached; collectives of them.")
 
-DeliveryOption = Annotated[
-    str, Parameter(help="to-all-channels, at-least-one (the default) or preferred.")
-]
-FallbackOption = Annotated[
-    bool, Parameter(negative="", help="With preferred: the next address when the first failed.")
-]
-FallbackAfterOption = Annotated[
-    str,
-    Parameter(
-        help="With fallback: how long one address has, such as 1min; otherwise 2min, 30s if urgent."
-    ),
-]
-ZoneOption = Annotated[str, Parameter(help="Their time zone, such as Europe/Vienna.")]
-QuietOption = Annotated[str, Parameter(help="Their quiet hours, such as 22:00-07:00.")]
-OnQuietOption = Annotated[str, Parameter(help="hold (the default) or refuse.")]
-
 
 @app.command(name="list")
 def list_peers(
@@ -154,56 +119,28 @@ def list_peers(
     json: JsonOption = False,
 ) -> None:
     """List peers with their addresses."""
-    access = NodeAccess(where)
-    found = pages(access, "collectives" if collectives else "peers")
+    what = "collectives" if collectives else "peers"
+    found = pages(where, what)
     if json:
         write_json(found)
         return
     columns = ("name", "declared by", "addresses", "settings", "changed")
-    write_table("collectives" if collectives else "peers", columns, [row_of(one) for one in found])
+    write_table(what, columns, [row_of(one) for one in found])
 
 
 @app.command
-def show(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def show(name: str, *, where: Where = HERE) -> None:
     """Show a peer and the collectives it is in."""
-
-    async def local(node: Node) -> Any:
-        return node.directory.show_peer(name)
-
-    access = NodeAccess(where)
-    write_json(
-        access.ask(lambda remote: remote.get(f"/peers/{in_path(name)}"), local, record=False)
-    )
+    write_json(NodeAccess(where).get(f"/peers/{in_path(name)}"))
 
 
 @app.command
 def add(
-    name: str,
-    *addresses: str,
-    delivery: DeliveryOption = "",
-    fallback: FallbackOption = False,
-    fallback_after: FallbackAfterOption = "",
-    zone: ZoneOption = "",
-    quiet: QuietOption = "",
-    on_quiet: OnQuietOption = "",
-    where: Where = HERE,
+    name: str, *addresses: str, settings: PeerSettings = NO_SETTINGS, where: Where = HERE
 ) -> None:
     """Add a peer, or replace its entry: rapport peers add ana mail:ana@example.org"""
-    settings = settings_of(addresses, delivery, fallback, fallback_after, zone, quiet, on_quiet)
-
-    async def local(node: Node) -> Any:
-        warnings = await node.people.put_peer(name, settings, by=BY)
-        return {"entry": node.directory.show_peer(name), "warnings": warnings}
-
-    access = NodeAccess(where)
-    body = msgspec.json.encode(settings)
-    report_change(
-        access.ask(lambda remote: remote.put(f"/peers/{in_path(name)}", body), local, record=True)
-    )
+    body = msgspec.json.encode(settings.given(addresses))
+    report_change(NodeAccess(where).change("PUT", f"/peers/{in_path(name)}", body))
 
 
 @app.command
@@ -213,32 +150,18 @@ def change(
     address: Annotated[
         tuple[str, ...], Parameter(help="Their addresses from now on; may be repeated.")
     ] = (),
-    delivery: DeliveryOption = "",
-    fallback: FallbackOption = False,
-    fallback_after: FallbackAfterOption = "",
-    zone: ZoneOption = "",
-    quiet: QuietOption = "",
-    on_quiet: OnQuietOption = "",
+    settings: PeerSettings = NO_SETTINGS,
     without: Annotated[
         tuple[str, ...], Parameter(help="A setting to take away, such as quiet.")
     ] = (),
     where: Where = HERE,
 ) -> None:
     """Change some settings of a peer; the others stay."""
-    settings = settings_of(address, delivery, fallback, fallback_after, zone, quiet, on_quiet)
-    settings |= {key.replace("-", "_"): None for key in without}
-    if not settings:
-        raise InvalidInput("say what to change", code="cli.wrong_use", hint="such as --quiet ...")
-
-    async def local(node: Node) -> Any:
-        warnings = await node.people.change_peer(name, settings, by=BY)
-        return {"entry": node.directory.show_peer(name), "warnings": warnings}
-
-    access = NodeAccess(where)
-    body = msgspec.json.encode(settings)
-    report_change(
-        access.ask(lambda remote: remote.patch(f"/peers/{in_path(name)}", body), local, record=True)
-    )
+    wanted = settings.given(address) | {key.replace("-", "_"): None for key in without}
+    if not wanted:
+        raise wrong_use("say what to change", "such as --quiet ...")
+    body = msgspec.json.encode(wanted)
+    report_change(NodeAccess(where).change("PATCH", f"/peers/{in_path(name)}", body))
 
 
 @app.command
@@ -249,14 +172,8 @@ def remove(
     where: Where = HERE,
 ) -> None:
     """Remove a peer, or a collective; its members stay."""
-
-    async def local(node: Node) -> Any:
-        gone = node.people.remove_collective if collective else node.people.remove_peer
-        await gone(name, by=BY)
-
     kind = "collectives" if collective else "peers"
-    access = NodeAccess(where)
-    access.ask(lambda remote: remote.delete(f"/{kind}/{in_path(name)}"), local, record=True)
+    NodeAccess(where).change("DELETE", f"/{kind}/{in_path(name)}")
     print_note(f"{name} was removed")
 
 
@@ -271,27 +188,14 @@ def make(
 ) -> None:
     """Make a group, or replace its entry; members that are named replace the former ones."""
     settings: dict[str, Any] = {"delivery": delivery}
-    named = list(members) or None
-
-    async def local(node: Node) -> Any:
-        warnings = await node.people.put_collective(collective, settings, named, by=BY)
-        return {"entry": node.directory.show_collective(collective), "warnings": warnings}
-
-    body = msgspec.json.encode(settings | ({"members": named} if named else {}))
-    path = f"/collectives/{in_path(collective)}"
-    access = NodeAccess(where)
-    report_change(access.ask(lambda remote: remote.put(path, body), local, record=True))
+    body = msgspec.json.encode(settings | ({"members": list(members)} if members else {}))
+    report_change(NodeAccess(where).change("PUT", f"/collectives/{in_path(collective)}", body))
 
 
 @app.command(name="members")
-def list_members(
-    collective: str,
-    *,
-    where: Where = HERE,
-    json: JsonOption = False,
-) -> None:
+def list_members(collective: str, *, where: Where = HERE, json: JsonOption = False) -> None:
     """List the members of a group."""
-    found = pages(NodeAccess(where), f"collectives/{in_path(collective)}/members")
+    found = pages(where, f"collectives/{in_path(collective)}/members")
     if json:
         write_json(found)
     else:
@@ -307,18 +211,9 @@ def duty(
     json: JsonOption = False,
 ) -> None:
     """Show who of a group is on duty, and when that changes."""
-    from rapport.communication.duty import duty_plan
-
     wanted = moment(at)
-
-    async def local(node: Node) -> Any:
-        since = node.clock.now_ms() if wanted is None else wanted
-        roster = node.directory.roster_of(collective)
-        return msgspec.to_builtins(duty_plan(collective, roster, since, since + _DAY_MS))
-
     query = "" if wanted is None else "?" + urlencode({"from": format_time(wanted)})
-    path = f"/collectives/{in_path(collective)}/duty{query}"
-    found = NodeAccess(where).ask(lambda remote: remote.get(path), local, record=False)
+    found = NodeAccess(where).get(f"/collectives/{in_path(collective)}/duty{query}")
     if json:
         write_json(found)
         return
@@ -328,28 +223,17 @@ def duty(
 
 
 @app.command
-def join(
-    collective: str,
-    *peers: str,
-    where: Where = HERE,
-) -> None:
+def join(collective: str, *peers: str, where: Where = HERE) -> None:
     """Let peers join a collective."""
-    moved = move(NodeAccess(where), collective, {"join": list(peers)})
+    moved = move(where, collective, {"join": list(peers)})
     print_note(f"{moved['joined']} joined {collective}")
 
 
 @app.command
-def leave(
-    collective: str,
-    *peers: str,
-    where: Where = HERE,
-) -> None:
+def leave(collective: str, *peers: str, where: Where = HERE) -> None:
     """Let peers leave a collective."""
-    moved = move(NodeAccess(where), collective, {"leave": list(peers)})
+    moved = move(where, collective, {"leave": list(peers)})
     print_note(f"{moved['left']} left {collective}")
-
-
-_BY = "command line"
 
 
 @app.command
@@ -361,12 +245,12 @@ def password(
 ) -> None:
     """Set the password a peer logs in with, typed or from standard input; ends its sessions."""
     given = None if remove else read_password(name)
-    ended = change_password(NodeAccess(where), name, given)
+    ended = change_password(where, name, given)
     done = "has no password any more" if remove else "has a new password"
     print_note(f"{name} {done}; {ended} sessions ended")
 
 
-def change_password(access: NodeAccess, name: str, given: str | None) -> int:
+def change_password(where: Where, name: str, given: str | None) -> int:
     """Sets it, or removes it when it is None, at the running node or at the site's own; returns how
     many sessions ended.
     """
@@ -377,12 +261,7 @@ def change_password(access: NodeAccess, name: str, given: str | None) -> int:
             return remote.delete(path)
         return remote.post(path, msgspec.json.encode({"password": given}))
 
-    async def local(node: Node) -> Any:
-        if given is None:
-            return {"ended": await node.logins.remove_password(name, by=_BY)}
-        return {"ended": await node.logins.set_password(name, given, by=_BY)}
-
-    return int(access.ask(ask, local, record=False)["ended"])
+    return int(NodeAccess(where).ask(ask, record=False)["ended"])
 
 
 def read_password(name: str) -> str:
@@ -414,13 +293,11 @@ def inbox_link(
     answers as that person: give it to nobody else. The node has to run.
     """
     if not 1 <= days <= _LONGEST_DAYS:
-        raise InvalidInput(
+        raise wrong_use(
             f"--days is from 1 to {_LONGEST_DAYS}",
-            code="cli.wrong_use",
-            hint="leave it out for 30; a new link can be made at any time",
+            "leave it out for 30; a new link can be made at any time",
         )
-    remote = where.remote()
-    made = remote.post(f"/peers/{in_path(name)}/inbox-link?days={days}", b"")
+    made = where.remote().post(f"/peers/{in_path(name)}/inbox-link?days={days}", b"")
     if json:
         write_json(made)
         return

@@ -16,10 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
-from rapport.cli.hints import unknown
+from rapport.cli.hints import unknown, wrong_use
+from rapport.cli.local_site import data_directory, read_channels
 from rapport.cli.output import (
     print_line,
     print_note,
@@ -30,8 +32,21 @@ from rapport.cli.output import (
     write_json,
     write_table,
 )
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time, rough_duration
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.telemetry import configure_logs
+from rapport.kernel.toml import TomlFile
+from rapport.site.pipeline import (
+    BY_NODE,
+    JobStatus,
+    RunPlaces,
+    RunStatus,
+    is_held,
+    pipeline_settings,
+    read_status,
+    run_state,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +59,6 @@ if TYPE_CHECKING:
     from rapport.pipeline.mediation.mediated_files import MediatedHistory
     from rapport.pipeline.running.plan import RunPlan
     from rapport.pipeline.running.run import RunWanted
-    from rapport.site.pipeline import JobStatus, RunPlaces, RunStatus
 
 MasterOption = Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")]
 DryRunOption = Annotated[bool, Parameter(help="Only tell what would be done.")]
@@ -69,14 +83,12 @@ def export(
     from rapport.pipeline.lake.bronze_job import export_by_spark
 
     lake = lake_directory(directory)
-    with spark_for(directory, engine, master) as spark:
-        assert spark is not None
+    with spark_for(directory, master) as spark:
         write_json(_exported(lake, export_by_spark(spark, directory, lake)))
 
 
 def export_site(site: Path) -> dict[str, object]:
     """Exports a site's channels into its lake; returns what was done."""
-    from rapport.cli.local_site import data_directory, read_channels
     from rapport.lake.bronze import export_channels
 
     lake = data_directory(site) / "lake"
@@ -128,8 +140,7 @@ def silver(
         _report_export(silver_due(lake), json=json)
         return 0
     ontology = load_site(directory).ontology
-    with spark_for(directory, "spark", master) as spark, progress_bar("silver") as progress:
-        assert spark is not None
+    with spark_for(directory, master) as spark, progress_bar("silver") as progress:
         done = update_silver(spark, lake, ontology, rebuild=rebuild, progress=progress)
     _report_export(done, json=json)
     show_problems(done.problems)
@@ -156,8 +167,7 @@ def explain(
         print(f"Not a job of Spark. {WITHOUT_SPARK[job]}")
         return
     directory = site_directory(site)
-    with spark_for(directory, "spark", master) as spark:
-        assert spark is not None
+    with spark_for(directory, master) as spark:
         lake = Lake.at(lake_directory(directory))
         print(explain_job(spark, load_site(directory), lake, job))
 
@@ -229,8 +239,6 @@ def expire(
 
 
 def _kept_by_site(directory: Path) -> dict[str, int]:
-    from rapport.core.errors import InvalidInput
-    from rapport.site.pipeline import pipeline_settings
     from rapport.site.site import load_site
 
     rules = pipeline_settings(load_site(directory).file)[0].keep
@@ -244,21 +252,14 @@ def _kept_by_site(directory: Path) -> dict[str, int]:
 
 
 def lake_directory(site: Path) -> Path:
-    """Where the site's lake lies."""
-    from rapport.cli.local_site import data_directory
-
     return data_directory(site) / "lake"
 
 
 @contextmanager
-def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[SparkSession | None]:
-    """A session with the site's settings, if there is one; or None when the work is done here."""
-    from rapport.kernel.toml import TomlFile
+def spark_for(site: Path | None, master: str | None) -> Iterator[SparkSession]:
+    """A session with the site's settings, if there is one."""
     from rapport.pipeline.session import load_spark_settings, running_spark
 
-    if engine != "spark":
-        yield None
-        return
     declared = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
     settings = load_spark_settings(declared, flags={"master": master}, environment=os.environ)
     print_note("starting Spark …")
@@ -279,8 +280,6 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def _report_export(done: Any, *, json: bool) -> None:
     """What was done: a line for each figure, or JSON."""
-    import msgspec
-
     if json:
         write_json(done)
         return
@@ -315,7 +314,6 @@ def mediate(
     Give raw history its meaning by the site's interpretations of now: files that were recorded,
     or the raw events of the site's lake. The same readings and reasons as in the node.
     """
-    from rapport.core.errors import InvalidInput
     from rapport.pipeline.mediation.meanings import meanings_of_site
     from rapport.site.raw_files import naming_of
     from rapport.site.site import load_site
@@ -328,13 +326,11 @@ def mediate(
         _explain(meanings, [*files, *sources] or None, json=json)
         return 0
     if into is None:
-        raise InvalidInput(
+        raise wrong_use(
             "nothing says where the readings go",
-            code="cli.wrong_use",
-            hint="add --into FOLDER, or --explain to see how it would be done",
+            "add --into FOLDER, or --explain to see how it would be done",
         )
-    with spark_for(directory, "spark", master) as spark:
-        assert spark is not None
+    with spark_for(directory, master) as spark:
         from rapport.pipeline.mediation.mediated_files import mediate_files, mediate_lake
 
         if files:
@@ -351,7 +347,6 @@ def _files_or_sources(
     meanings: Meanings, what: tuple[str, ...]
 ) -> tuple[dict[str, list[Path]], list[str]]:
     """Files by source, or names of sources; raises InvalidInput for a mixture or an unknown one."""
-    from rapport.core.errors import InvalidInput
     from rapport.policy.recordings.files import READERS
 
     files: dict[str, list[Path]] = {}
@@ -381,10 +376,9 @@ def _files_or_sources(
                 hint=f"{name}=FILE or {name}=FOLDER, files that end in {', '.join(READERS)}",
             )
     if files and names:
-        raise InvalidInput(
+        raise wrong_use(
             "files and sources of the lake cannot be mixed",
-            code="cli.wrong_use",
-            hint=f"write {names[0]}=FILE, or leave the files out",
+            f"write {names[0]}=FILE, or leave the files out",
         )
     return files, names
 
@@ -466,10 +460,8 @@ def _chosen(lake: Path | None, site: Path | None) -> Path:
     if lake is None:
         return lake_directory(site_directory(site))
     if not lake.is_dir():
-        raise InvalidInput(
-            f"{lake} is no lake",
-            code="cli.wrong_use",
-            hint="name the folder that has bronze, silver or gold in it",
+        raise wrong_use(
+            f"{lake} is no lake", "name the folder that has bronze, silver or gold in it"
         )
     return lake
 
@@ -481,8 +473,7 @@ def _ask(sql: str, engine: str, lake: Path, site: Path | None, master: str | Non
         return ask_duckdb(lake, sql)
     from rapport.pipeline.lake.query_spark import ask_spark
 
-    with spark_for(site, engine, master) as spark:
-        assert spark is not None
+    with spark_for(site, master) as spark:
         return ask_spark(spark, lake, sql)
 
 
@@ -529,7 +520,6 @@ def _write_answer(table: pa.Table, format: str) -> None:
 
 
 def _plain(value: object) -> Any:
-    """A value as JSON has it."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, list):
@@ -541,7 +531,6 @@ def _plain(value: object) -> Any:
 
 
 def _text(value: object) -> str:
-    import msgspec
 
     if value is None:
         return ""
@@ -553,7 +542,6 @@ def _text(value: object) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes for people."""
     size = float(count)
     for unit in ("B", "kB", "MB"):
         if size < 1000:
@@ -590,8 +578,7 @@ def report(
     lake = lake_directory(directory)
     made = current_report(lake)
     if made is None:
-        with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
-            assert spark is not None
+        with spark_for(directory, master) as spark, progress_bar("report") as progress:
             made = make_report(spark, lake, progress=progress)
     if html is None and not json:
         html = lake.parent / "report.html"
@@ -606,7 +593,6 @@ def report(
 
 
 def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
-    from rapport.kernel.toml import TomlFile
     from rapport.lake.parquet_files import replaced_file
     from rapport.pipeline.figures.page import report_page
 
@@ -618,8 +604,6 @@ def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
 
 def _refuse_unwritable(path: Path) -> None:
     """Said before the work, not after it."""
-    from rapport.core.errors import InvalidInput
-
     if path.is_dir():
         raise InvalidInput(
             f"{path} is a directory",
@@ -651,8 +635,6 @@ def run(
 
     Run a site's jobs: live policies, and history into the lake at intervals, until stopped.
     """
-    from rapport.kernel.clock import SystemClock
-    from rapport.kernel.telemetry import configure_logs
     from rapport.pipeline.running.plan import plan_run
     from rapport.pipeline.running.run import run_pipeline
     from rapport.site.site import load_site
@@ -685,9 +667,6 @@ def run(
 @app.command
 def status(*, site: SiteOption = None, json: JsonOption = False) -> int:
     """Show what runs where, and how far each job is behind; 1 when nothing runs."""
-    from rapport.kernel.clock import SystemClock
-    from rapport.site.pipeline import is_held, read_status, run_state
-
     places = run_places(site_directory(site))
     status, runs = read_status(places), is_held(places.lock)
     state = run_state(status, runs=runs, now_ms=SystemClock().now_ms())
@@ -715,7 +694,6 @@ def stop(
     before `rapport pipeline resume`.
     """
     from rapport.pipeline.running.run_state import ask_to_stop, wait_until
-    from rapport.site.pipeline import is_held
 
     places = run_places(site_directory(site))
     if not ask_to_stop(places):
@@ -743,7 +721,6 @@ def resume(
     it, here otherwise.
     """
     from rapport.pipeline.running.run_state import allow_start, wait_until
-    from rapport.site.pipeline import is_held
 
     places = run_places(site_directory(site))
     allow_start(places)
@@ -759,11 +736,8 @@ def resume(
 
 def wanted_run(directory: Path, *, once: bool, live: bool | None, master: str | None) -> RunWanted:
     """The run by the site and the flags."""
-    from rapport.core.errors import SiteError
-    from rapport.kernel.toml import TomlFile
     from rapport.pipeline.running.run import RunWanted
     from rapport.pipeline.session import load_spark_settings
-    from rapport.site.pipeline import BY_NODE, pipeline_settings
 
     file = TomlFile.load(directory / "site.toml")
     pipeline, problems = pipeline_settings(file)
@@ -788,9 +762,6 @@ def wanted_run(directory: Path, *, once: bool, live: bool | None, master: str | 
 
 def run_places(directory: Path) -> RunPlaces:
     """Where the site's process keeps what it knows of itself."""
-    from rapport.cli.local_site import data_directory
-    from rapport.site.pipeline import RunPlaces
-
     return RunPlaces.of(data_directory(directory))
 
 

@@ -7,9 +7,9 @@ Commands use the running node; without one they use the site's files and log.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -18,7 +18,7 @@ from cyclopts import App, Parameter
 from rapport.cli import policy_states
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import cannot_read
-from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
+from rapport.cli.node_api import HERE, JSON, NodeAccess, NodeRefusal, Where
 from rapport.cli.output import (
     print_note,
     show_problems,
@@ -29,10 +29,6 @@ from rapport.cli.output import (
 )
 from rapport.core.errors import InvalidInput, PolicyError, Problem
 from rapport.core.times import format_time
-
-if TYPE_CHECKING:
-    from rapport.node.node import Node
-    from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 
 HEADS = (
     *("name", "state", "version", "by"),
@@ -92,7 +88,6 @@ def row_of(policy: Any) -> tuple[str, ...]:
 
 
 def line_of(change: Any) -> str:
-    """A change in a history."""
     version = f" {change['version']}" if change["version"] else ""
     because = f", because of {change['cause'][:12]}" if change["cause"] else ""
     when = f"{format_time(change['time'])}, after event {change['after']}"
@@ -101,7 +96,6 @@ def line_of(change: Any) -> str:
 
 FileArgument = Annotated[Path, Parameter(help="The policy's text.")]
 NameOption = Annotated[str, Parameter(help="Its name; else the stem of the file.")]
-LocalCall = Callable[["PolicyLifecycle"], Awaitable[Any]]
 _TEXT = "text/plain; charset=utf-8"
 _CHECKED = (400, 422)
 """What a node answers when a policy failed its checks."""
@@ -114,21 +108,13 @@ def add_to(app: App) -> None:
         app.command(command)
 
 
-def list_all(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def list_all(*, json: JsonOption = False, where: Where = HERE) -> None:
     """List policies with state, version, and what each did since the node started: readings it
     looked at, situations found, those left undecided because a source was silent, those suppressed
     by `at most once per`, errors, and the milliseconds spent on it.
     """
-
-    async def local(life: PolicyLifecycle) -> Any:
-        return life.policies()
-
     node = NodeAccess(where)
-    found = _look(node, "/policies", local)
+    found = node.get("/policies")
     if json:
         write_json(found)
         return
@@ -139,12 +125,7 @@ def list_all(
         print_note("no node runs: these would run from its next start on")
 
 
-def register(
-    file: FileArgument,
-    *,
-    name: NameOption = "",
-    where: Where = HERE,
-) -> None:
+def register(file: FileArgument, *, name: NameOption = "", where: Where = HERE) -> None:
     """Start a policy that is not there yet; it sees what comes from now on."""
     _bring(NodeAccess(where), "register", file, name)
 
@@ -160,36 +141,19 @@ def replace(
     _bring(NodeAccess(where), "replace", file, name, expects)
 
 
-def pause(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def pause(name: str, *, where: Where = HERE) -> None:
     """Let a policy see nothing, and forget what it waits for, until it is resumed."""
-    _act(NodeAccess(where), name, "pause", lambda life: life.pause(name, by="local"))
+    _act(NodeAccess(where), name, "pause")
 
 
-def resume(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def resume(name: str, *, where: Where = HERE) -> None:
     """Let a paused policy begin anew."""
-    _act(NodeAccess(where), name, "resume", lambda life: life.resume(name, by="local"))
+    _act(NodeAccess(where), name, "resume")
 
 
-def delete(
-    name: str,
-    *,
-    where: Where = HERE,
-) -> None:
+def delete(name: str, *, where: Where = HERE) -> None:
     """End a policy; its history stays."""
-    path = f"/policies/{quote(name, safe='')}"
-    _change(
-        NodeAccess(where),
-        lambda remote: remote.delete(path),
-        lambda life: life.delete(name, by="local"),
-    )
+    _change(NodeAccess(where), "DELETE", f"/policies/{quote(name, safe='')}")
 
 
 def history(
@@ -200,12 +164,7 @@ def history(
     where: Where = HERE,
 ) -> None:
     """List the changes of a policy, oldest first: who, when, from which event on."""
-
-    async def local(life: PolicyLifecycle) -> Any:
-        return life.history(name)
-
-    path = f"/policies/{quote(name, safe='')}/history"
-    found = _look(NodeAccess(where), path, local)
+    found = NodeAccess(where).get(f"/policies/{quote(name, safe='')}/history")
     if json:
         write_json(found)
     elif diff:
@@ -241,11 +200,7 @@ def shadow(
     if file is not None and not (promote or drop):
         _bring(node, "shadow", file, name)
     elif promote != drop and (name or file is not None):
-        policy = name or str(file and file.stem)
-        if promote:
-            _act(node, policy, "promote", lambda life: life.promote(policy, by="local"))
-        else:
-            _act(node, policy, "drop", lambda life: life.drop(policy, by="local"))
+        _act(node, name or str(file and file.stem), "promote" if promote else "drop")
     else:
         raise InvalidInput(
             "say what to do about a shadow",
@@ -254,13 +209,9 @@ def shadow(
         )
 
 
-def reload(
-    *,
-    where: Where = HERE,
-) -> None:
+def reload(*, where: Where = HERE) -> None:
     """Have the running node take ontology, tables and policies from the site's files anew."""
-    remote = where.remote()
-    done = remote.post("/policies", b"{}")
+    done = where.remote().post("/policies", b"{}")
     write_data(done)
     for one in done:
         report_change(one)
@@ -277,48 +228,27 @@ def _bring(
 ) -> None:
     text, policy = _read(file), name or file.stem
     path = f"/policies/{quote(policy, safe='')}?how={how}&expects={quote(expects, safe='')}"
-
-    async def local(life: PolicyLifecycle) -> ChangeResult:
-        if how == "replace":
-            return await life.replace(policy, text, by="local", expects=expects)
-        bring = life.register if how == "register" else life.shadow
-        return await bring(policy, text, by="local")
-
-    _change(node, lambda remote: remote.post(path, text.encode(), _TEXT), local)
+    _change(node, "POST", path, text.encode(), _TEXT)
 
 
-def _act(node: NodeAccess, name: str, act: str, local: LocalCall) -> None:
-    path = f"/policies/{quote(name, safe='')}/{act}"
-    _change(node, lambda remote: remote.post(path, b"{}"), local)
+def _act(node: NodeAccess, name: str, act: str) -> None:
+    _change(node, "POST", f"/policies/{quote(name, safe='')}/{act}", b"{}")
 
 
-def _change(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> None:
+def _change(
+    node: NodeAccess, method: str, path: str, body: bytes | None = None, media: str = JSON
+) -> None:
     """Makes a change and reports the outcome."""
-    done = _done(node, ask, local)
-    write_data(done)
-    report_change(done)
-    if node.is_resting:
-        print_note("no node runs: it holds from its next start on")
-
-
-def _done(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> Any:
     try:
-        return node.ask(ask, _of_node(local), record=True)
+        done = node.change(method, path, body, media)
     except NodeRefusal as refused:
         if refused.status not in _CHECKED or not any(one.line for one in refused.problems):
             raise
         raise PolicyError(refused.problems) from None
-
-
-def _look(node: NodeAccess, path: str, local: LocalCall) -> Any:
-    return node.ask(lambda remote: remote.get(path), _of_node(local), record=False)
-
-
-def _of_node(local: LocalCall) -> Callable[[Node], Awaitable[Any]]:
-    async def work(node: Node) -> Any:
-        return await local(node.policies.life)
-
-    return work
+    write_data(done)
+    report_change(done)
+    if node.is_resting:
+        print_note("no node runs: it holds from its next start on")
 
 
 def _read(file: Path) -> str:

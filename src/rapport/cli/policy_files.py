@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from rapport.cli.hints import NO_POLICIES, unknown
+from rapport.cli.hints import NO_POLICIES, unknown, wrong_use
 from rapport.cli.output import print_note, show_problems, write_json, write_table
 from rapport.cli.policy import Stage
 from rapport.core.errors import InvalidInput, PolicyError, Problem, StoreUnavailable
@@ -165,10 +165,8 @@ _SHOWN = 6
 def show_similar(name: str, site: Path, *, limit: int, as_json: bool) -> None:
     """Prints them with what they have in common; raises UnknownName."""
     if limit < 1:
-        raise InvalidInput(
-            f"cannot list {limit} policies",
-            code="cli.wrong_use",
-            hint="--limit is 1 or more; leave it out for 10",
+        raise wrong_use(
+            f"cannot list {limit} policies", "--limit is 1 or more; leave it out for 10"
         )
     loaded = load_site(site, refusing_policies=False)
     if name not in loaded.policies:

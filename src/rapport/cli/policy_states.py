@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
@@ -18,9 +18,6 @@ from rapport.core.times import format_time
 from rapport.policy.explain.situation_wording import atom_text
 from rapport.policy.situations.current_states import AtomState
 
-if TYPE_CHECKING:
-    from rapport.node.node import Node
-
 HEADS = ("situation", "state", "since", "now", "values", "acknowledged by")
 
 
@@ -32,12 +29,7 @@ def add_to(app: App) -> None:
 
 def states(name: str, *, json: JsonOption = False, where: Where = HERE) -> None:
     """List what is open of a policy with a situation, since when, and what is unknown and why."""
-    path = f"/policies/{quote(name, safe='')}/states"
-
-    async def local(node: Node) -> Any:
-        return await node.policies.life.states(name)
-
-    found = NodeAccess(where).ask(lambda remote: remote.get(path), local, record=False)
+    found = NodeAccess(where).get(f"/policies/{quote(name, safe='')}/states")
     if json:
         write_json(found)
         return
@@ -56,12 +48,8 @@ def acknowledge(
     wanted = dict(_binding(text) for text in bindings)
     path = f"/policies/{quote(name, safe='')}/acknowledge"
     body = msgspec.json.encode({"bindings": wanted, "by": by})
-
-    async def local(node: Node) -> Any:
-        return await node.policies.life.acknowledge(name, wanted, by=by or "local")
-
     access = NodeAccess(where)
-    done = access.ask(lambda remote: remote.post(path, body), local, record=True)
+    done = access.change("POST", path, body)
     for one in done["situations"]:
         print_note(f"{name} {_shown(one)}: {done['by']} looks after it".replace("  ", " "))
     if access.is_resting:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
+from rich.text import Text
 
-from rapport.cli.hints import NO_POLICIES, unknown
+from rapport.cli.hints import NO_POLICIES, unknown, wrong_use
 from rapport.cli.output import print_note
 from rapport.core.detection import Cause, Detection, Undecided, detection_order
 from rapport.core.errors import InvalidInput, SiteError
@@ -46,8 +47,6 @@ from rapport.site.recordings import recordings_in_site, version_of_meanings
 from rapport.site.site import Site
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from rapport.channel.channel import Channels
     from rapport.policy.explain.evidence import Reading
     from rapport.policy.replay.replay import ReplayDifference, ReplayResult
@@ -93,23 +92,17 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
         }
         wrong = [name for name, given in files_only.items() if given] if self.from_log else []
         if wrong:
-            raise InvalidInput(
+            raise wrong_use(
                 f"{wrong[0]} is about recorded files, not about the log",
-                code="cli.wrong_use",
-                hint=f"leave out {wrong[0]} or --from-log",
+                f"leave out {wrong[0]} or --from-log",
             )
         if not self.from_log and self.tables == "then":
-            raise InvalidInput(
+            raise wrong_use(
                 "recorded files are read with the tables of now",
-                code="cli.wrong_use",
-                hint="import them and add --from-log, or leave out --tables then",
+                "import them and add --from-log, or leave out --tables then",
             )
         if not self.from_log and self.since is not None:
-            raise InvalidInput(
-                "--since is about the log, not about recorded files",
-                code="cli.wrong_use",
-                hint="add --from-log",
-            )
+            raise wrong_use("--since is about the log, not about recorded files", "add --from-log")
 
     def shown(self, result: ReplayResult) -> ReplayResult:
         """The requested part of a replay as live: by policy and by time."""
@@ -134,10 +127,9 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
         }
         wrong = [name for name, given in own.items() if given] if self.as_live else []
         if wrong:
-            raise InvalidInput(
+            raise wrong_use(
                 f"{wrong[0]} would change what live decided",
-                code="cli.wrong_use",
-                hint=f"leave out {wrong[0]}, or replace --as-live by --from-log",
+                f"leave out {wrong[0]}, or replace --as-live by --from-log",
             )
 
 
@@ -151,7 +143,6 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """Where the changed one was read from."""
 
     def all_plans(self) -> list[PolicyPlan]:
-        """Everything that runs."""
         return self.plans if self.changed is None else [*self.plans, self.changed]
 
     def plans_for(self, runner: str) -> list[Plan]:
@@ -184,7 +175,6 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(parts)
 
     def compared(self, result: ReplayResult) -> ReplayComparison:
-        """What only one of the two versions found."""
         assert self.changed is not None
         return compare_plans(self.plans[0], self.changed, result.detections)
 
@@ -439,8 +429,6 @@ class ReplayText:
         return chosen.compared(result).differences[: self._most]
 
     def _headline(self, result: ReplayResult) -> Text:
-        from rich.text import Text
-
         if result.first is None or result.last is None:
             return Text("no events")
         span = f"{self._time(result.first)} to {self._time(result.last)}"
@@ -449,8 +437,6 @@ class ReplayText:
     def _policy(
         self, policy: str, found: list[Detection], result: ReplayResult, readings: Readings
     ) -> list[Text]:
-        from rich.text import Text
-
         if isinstance(self._plans[policy], SituationPlan):
             return self._situation(policy, found, result, readings)
         lines = [Text.assemble("\n", (policy, "bold"), f"  {_counted(len(found), 'detection')}")]
@@ -465,8 +451,6 @@ class ReplayText:
         self, policy: str, found: list[Detection], result: ReplayResult, readings: Readings
     ) -> list[Text]:
         """A line for each situation, with how long it lasted."""
-        from rich.text import Text
-
         begins = [one for one in found if one.began is None]
         known = {situation_id(one) for one in begins}
         # Of a part of the log the beginning may lie before it.
@@ -491,8 +475,6 @@ class ReplayText:
 
     def _detection(self, mark: str, one: Detection, readings: Readings, lasted: str = "") -> Text:
         """One line; `lasted` stands behind what it is about."""
-        from rich.text import Text
-
         streams = cause_streams(self._plans[one.policy])
         because = self._because(one, cause_values(one.causes, readings, streams))
         about = bindings_text(one.bindings) or "nobody in particular"
@@ -515,8 +497,6 @@ class ReplayText:
         return f"  {', '.join([*texts, *more])}"
 
     def _how_often(self, found: list[Detection], result: ReplayResult) -> Text:
-        from rich.text import Text
-
         times = [one.time for one in found]
         first = min(times + ([] if result.first is None else [result.first]))
         last = max(times + ([] if result.last is None else [result.last]))
@@ -529,8 +509,6 @@ class ReplayText:
 
     def _besides(self, policy: str, result: ReplayResult) -> list[Text]:
         """What it did not report, and why."""
-        from rich.text import Text
-
         parts = []
         undecided = [one for one in result.undecided if one.policy == policy]
         if undecided:
@@ -546,8 +524,6 @@ class ReplayText:
     def _compared(
         self, result: ReplayResult, readings: Readings, chosen: ReplayPolicies
     ) -> list[Text]:
-        from rich.text import Text
-
         compared = chosen.compared(result)
         ours, theirs = len(compared.only("site")), len(compared.only("changed"))
         counts = f"{compared.both:,} found by both, {ours:,} by the site's version alone (-), "

@@ -16,6 +16,7 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.arguments import STDIN, JsonOption, may_be_stdin, prompt_for_input
+from rapport.cli.hints import wrong_use
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import print_note, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, NotAllowed
@@ -89,7 +90,6 @@ class Progress:
             self._live.stop()
 
     def show(self, shown: MessageView) -> None:
-        """How far it is now."""
         if self._live is not None:
             self._live.update(_table(shown), refresh=True)
         elif shown.sentence != self._last:
@@ -157,11 +157,7 @@ def send(
     )
     wait_ms = parse_duration(wait) if wait else 0
     if least < 0 or (least and message.receiver and message.receiver.kind != "collective"):
-        raise InvalidInput(
-            "--least is of a group, from 1 on",
-            code="cli.wrong_use",
-            hint="--to GROUP --least 2, or leave it out",
-        )
+        raise wrong_use("--least is of a group, from 1 on", "--to GROUP --least 2, or leave it out")
     if not message.content.strip():
         raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
     options = {
@@ -215,10 +211,9 @@ def _is_group(remote: Remote, name: str) -> bool:
 def _steps(remote: Remote, then: list[str], answer_within: str) -> list[dict[str, Any]]:
     """Who is asked next, each with a time to answer: its own or that of the first."""
     if then and not answer_within:
-        raise InvalidInput(
+        raise wrong_use(
             "--then needs --answer-within: without it nobody is ever late",
-            code="cli.wrong_use",
-            hint="--answer-within 10min --then next-town",
+            "--answer-within 10min --then next-town",
         )
     steps = []
     for step in then:
@@ -229,7 +224,6 @@ def _steps(remote: Remote, then: list[str], answer_within: str) -> list[dict[str
 
 
 def _body(message: Message, given: dict[str, Any]) -> bytes:
-    """The message in the form of the API."""
     options = {key: value for key, value in given.items() if value}
     written = msgspec.json.decode(message.to_json(), type=dict[str, Any])
     return msgspec.json.encode(written | ({"wishes": options} if options else {}))

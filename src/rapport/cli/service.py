@@ -309,11 +309,7 @@ def _settle() -> None:
     gc.freeze()
 
 
-def reload(
-    *,
-    json: JsonOption = False,
-    where: Where = HERE,
-) -> None:
+def reload(*, json: JsonOption = False, where: Where = HERE) -> None:
     """Have the running node take people, actions, sources, interpretations, tables, ontology and
     policies from the site's files anew; with a fault anywhere nothing changes.
     """
@@ -329,7 +325,6 @@ def reload(
 
 
 def lines_of(done: Any) -> Iterator[str]:
-    """A line for each change."""
     yield from done["people"]
     for kind in ("action", "source", "interpretation"):
         for name in done[f"{kind}s"]:

@@ -204,7 +204,6 @@ class ContextTables:
         tables.changed.append(self._note)
 
     async def run(self) -> None:
-        """Works until cancelled."""
         while True:
             self._changed.clear()
             for table in self._of_context():
@@ -257,7 +256,6 @@ class ContextUpdateReader:
         self._provider = provider
 
     async def run(self) -> None:
-        """Works until cancelled."""
         await serve_with(
             "at-least-once", self._channels, CONTEXT_UPDATES, READER, self._fulfil, self._clock
         )
@@ -290,6 +288,14 @@ class ContextStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the network that the site names was joined; True where it names none."""
     known: int
     """Entities of which tables know something now."""
+
+
+async def follow_keys(watch: KeyFileWatch | None, clock: Clock, network: str) -> None:
+    """Takes up keys that were added to the file or retired; ends at once without keys."""
+    while watch is not None:
+        await clock.sleep(_LOOK_AT_KEYS_MS)
+        if watch.refresh():
+            _log.info("keys changed", network=network)
 
 
 class NodeContext:
@@ -350,7 +356,7 @@ class NodeContext:
             "context.tables": kept_true.run,
             "context.wishes": wishes.run,
             "context.joining": lambda: self._join(broker, kept_true),
-            "context.keys": lambda: self._look_at_keys(watch),
+            "context.keys": lambda: follow_keys(watch, clock, "context"),
             "context.summaries": self._summaries.run,
         }
 
@@ -394,13 +400,6 @@ class NodeContext:
             settings=declared.v0_settings,
             audit=broker.note,
         )
-
-    async def _look_at_keys(self, watch: KeyFileWatch | None) -> None:
-        """Takes up keys that were added to the file or retired; ends at once without keys."""
-        while watch is not None:
-            await self._clock.sleep(_LOOK_AT_KEYS_MS)
-            if watch.refresh():
-                _log.info("context keys changed")
 
     async def _join(self, broker: ContextBroker, tables: ContextTables) -> None:
         """Tries until the network is joined, or the broker is ordered to leave; then the broker

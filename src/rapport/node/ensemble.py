@@ -33,7 +33,7 @@ from rapport.kernel.clock import Chance, Clock, Now
 from rapport.kernel.tasks import ClosableComponent, close_all
 from rapport.kernel.telemetry import DegradedConditions, get_logger
 from rapport.mediation.declarations.files import fields_tables
-from rapport.node.context_broker import NodeContext
+from rapport.node.context_broker import NodeContext, follow_keys
 from rapport.node.ensemble_interpretations import (
     SharedInterpretation,
     SharedInterpretations,
@@ -122,8 +122,6 @@ def is_short(reserved_up_to: int, given: int, now_ms: int) -> bool:
     left = reserved_up_to - given
     return left < (reserved(given, now_ms) - given) / 2 or left > 2 * AHEAD_MS
 
-
-_LOOK_AT_KEYS_MS = 5_000
 
 _log = get_logger(__name__)
 
@@ -227,7 +225,10 @@ class NodeEnsemble:
             on_withheld=self._report_withheld,
             given_before=given_before,
         )
-        return {"ensemble.keys": lambda: self._look_at_keys(watch), **self._work()}
+        return {
+            "ensemble.keys": lambda: follow_keys(watch, self._clock, "ensemble"),
+            **self._work(),
+        }
 
     async def close(self) -> None:
         """Leaves the other nodes and closes the address."""
@@ -384,13 +385,6 @@ class NodeEnsemble:
 
     def _now(self) -> Now:
         return Now(self._clock.now_ms(), self._clock.steady_ns() / 1e6)
-
-    async def _look_at_keys(self, watch: KeyFileWatch | None) -> None:
-        """Takes up keys that were added to the file or retired; ends at once without keys."""
-        while watch is not None:
-            await self._clock.sleep(_LOOK_AT_KEYS_MS)
-            if watch.refresh():
-                _log.info("ensemble keys changed")
 
 
 def _check_fed(declared: EnsembleDeclared, components: list[Component]) -> None:

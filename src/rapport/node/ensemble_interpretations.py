@@ -196,7 +196,6 @@ class SharedInterpretations:
             self.inbox.put(knowledge)
 
     async def run(self) -> None:
-        """Works until cancelled."""
         self._known = await self._channels.look(_kept)
         await self._look_at_own()
         while True:

@@ -45,7 +45,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX
 from rapport.node.ensemble_ties import KnowledgeQueue
 from rapport.policy.engine.stream_steps import LATE_TYPE
-from rapport.site.ensemble import CarriedTie
+from rapport.site.ensemble import SourceTie
 from rapport.store.base import Put, RecordStore
 
 TYPE = "rapport.ensemble.carried"
@@ -77,7 +77,7 @@ class CarriedReadings:
 
     def __init__(
         self,
-        ties: Sequence[CarriedTie],
+        ties: Sequence[SourceTie],
         channels: LoggedChannels,
         append: Append,
         *,
@@ -193,7 +193,7 @@ class CarriedReadings:
         self._told = frozenset(known)
         self._confirm(known)
 
-    def _tie(self, knowledge: Knowledge) -> CarriedTie | None:
+    def _tie(self, knowledge: Knowledge) -> SourceTie | None:
         return next((tie for tie in self._ties if tie.of.fits(knowledge)), None)
 
 
@@ -250,7 +250,6 @@ class LateReadingReplay:
         self.looks = 0
 
     async def run(self) -> None:
-        """Works until cancelled."""
         subscription = await self._channels.subscribe("detections", READER)
         while True:
             batch = await subscription.next_batch()

@@ -28,7 +28,7 @@ from rapport.site.ensemble import (
     ContextPublication,
     ContextRead,
     FeedTie,
-    ReadingsTie,
+    SourceTie,
     value_at,
 )
 
@@ -158,7 +158,6 @@ class KnowledgeQueue:
         await self._came.wait()
 
     def take_all(self) -> list[Knowledge]:
-        """All that wait."""
         self._came.clear()
         batch, self._waiting = self._waiting, []
         return batch
@@ -226,7 +225,6 @@ class ContextPublisher:
             self.inbox.put(knowledge)
 
     async def run(self) -> None:
-        """Works until cancelled."""
         while True:
             await self.inbox.wait()
             newest = {one.component: one for one in self.inbox.take_all()}
@@ -278,13 +276,11 @@ class ContextPoller:
         self._last: Any = NOT_THERE
 
     async def run(self) -> None:
-        """Works until cancelled."""
         while True:
             await self.step()
             await self._clock.sleep(self._tie.every_ms)
 
     async def step(self) -> None:
-        """Asks once."""
         tie = self._tie
         try:
             value = await self._request()
@@ -321,7 +317,7 @@ class KnowledgeRecord:
         *,
         source: str,
         record_ms: int = 0,
-        readings: Sequence[ReadingsTie] = (),
+        readings: Sequence[SourceTie] = (),
     ) -> None:
         """`append`: how raw events get in, so that they are mediated."""
         self.inbox = KnowledgeQueue()
@@ -332,7 +328,6 @@ class KnowledgeRecord:
         self._thinning = KnowledgeThrottle(record_ms)
 
     async def run(self) -> None:
-        """Works until cancelled."""
         while True:
             due_ms = self._thinning.next_due_ms()
             if due_ms is None:

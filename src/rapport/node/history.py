@@ -177,7 +177,6 @@ class _Partly:
         self.unfinished: Unavailable | None = None
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
-        """See Channels."""
         seen: list[tuple[str, StoredEvent]] = []
         for name, stored in await self._found(event_id):
             given = self._log.delivered(name, self._identity, (stored,))

@@ -221,11 +221,9 @@ class HistoryRuns:
         return found
 
     def runs(self) -> list[HistoryRun]:
-        """All runs, newest first."""
         return sorted(self._runs.values(), key=lambda one: one.id, reverse=True)
 
     def get(self, id: str) -> HistoryRun:
-        """One of them; raises UnknownName."""
         if id not in self._runs:
             raise UnknownName("run", id, [], code="history.unknown_run")
         return self._runs[id]

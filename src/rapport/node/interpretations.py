@@ -78,7 +78,6 @@ async def interpretations_on_record(
 
 
 def declared_interpretations(site: Site) -> SiteInterpretations:
-    """The interpretations of a site's files."""
     return interpretations_in_site(site.file, site.directory, site.ontology, site.tables.columns())
 
 
@@ -120,10 +119,6 @@ class NodeInterpretations:
                     line=problem.line,
                     hint=problem.hint,
                 )
-
-    async def run(self) -> None:
-        """Puts in force what other nodes change, until cancelled."""
-        await self.updating.run()
 
     async def reload(self) -> InterpretationsReloaded:
         """Takes over interpretations, bindings of sources and tables from the site's files. A file

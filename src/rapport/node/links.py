@@ -119,7 +119,6 @@ class Neighbour:
         await self._exchange("POST", path, body)
 
     async def close(self) -> None:
-        """Closes kept connections."""
         await self._client.aclose()
 
     async def _exchange(self, method: str, path: str, body: Any = None) -> bytes:
@@ -201,7 +200,6 @@ class ChannelStatus(msgspec.Struct):
     """The neighbour has more than was received so far."""
 
     def count(self, came: IntakeResult) -> None:
-        """Adds one arrival."""
         self.stored += came.stored
         self.known += came.known
         self.passed += came.passed
@@ -277,7 +275,6 @@ class RunningLink:
             await self._tasks.stop()
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._neighbour.close()
 
     # --- which channels ---------------------------------------------------------------------------

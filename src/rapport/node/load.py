@@ -128,7 +128,6 @@ class LoadWatch:
             follower.measured(int(at_ms), values)
 
     def report(self) -> LoadReport:
-        """The load of the last minute."""
         return self._meter.report(self._engine.counts_by_policy())
 
     def follower(self, imprecision: float, of: str, how: str) -> LoadFollower:

@@ -217,7 +217,6 @@ class ChannelMaintenance:
         return dict(self._exporting.troubles) if self._exporting is not None else {}
 
     def unwell(self) -> list[str]:
-        """Tasks that keep failing."""
         return self._tasks.unwell()
 
     async def state(self, name: str) -> ChannelState:

@@ -95,7 +95,6 @@ class RunningBridge:
             await self._client.stop()
 
     async def publish(self, event: Event, outgoing: OutgoingTopic) -> None:
-        """One event to the broker."""
         assert self._client is not None
         await self._client.publish(topic_of(event, outgoing.topic), payload_of(event, outgoing))
         self.published += 1
@@ -272,7 +271,6 @@ class Bridges:
         await close_all((f"mqtt.{one.bridge.name}", one.stop) for one in self._running)
 
     def status(self) -> list[LinkStatus]:
-        """One row per bridge and direction."""
         return [row for bridge in self._running for row in _rows(bridge)]
 
 

@@ -210,7 +210,7 @@ class Node:
         self._tasks.start("policy.load", self.load.run)
         self._tasks.start("policy.reevaluation", self._parts.policy.reevaluation.run)
         self._tasks.start("mediation.release", self.releasing.run)
-        self._tasks.start("mediation.interpretations", self.meanings.run)
+        self._tasks.start("mediation.interpretations", self.meanings.updating.run)
         self._tasks.start("mediation.tables", self.fresh_tables.run)
         self._started = self._intake.is_mediating = True
         await self.mediation.start()

@@ -284,7 +284,6 @@ class Policies:
         return refused + await asyncio.to_thread(compile_all)
 
     def use_texts(self, needed: NeededBy) -> None:
-        """Texts of actions were changed."""
         self._engine.use_texts(needed)
 
     def phrases(self) -> list[str]:

@@ -397,7 +397,6 @@ class PushSender:
         return answer
 
     async def close(self) -> None:
-        """Closes kept connections."""
         await self._client.aclose()
 
     async def _exchange(

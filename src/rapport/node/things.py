@@ -11,7 +11,7 @@ when it is requested.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -495,8 +495,8 @@ async def read_curve(
     )
 
 
-Sample = tuple[int, int, str, bytes]
-"""Time, position, id and value of a reading."""
+Sample = tuple[int, int, str, bytes, str]
+"""Time, position, id, value and key of a reading."""
 Points = tuple[list[int], list[Any], list[str], list[float], list[float]]
 
 
@@ -504,10 +504,10 @@ class ReadingScan:
     """Readings of one stream, or of one thing of it, from the newest to the oldest."""
 
     def __init__(
-        self, stream: str, key: str, *, since: int, until: int, most: int = _MOST_SCANNED
+        self, stream: str, key: str | None, *, since: int, until: int, most: int = _MOST_SCANNED
     ) -> None:
         self._stream, self._key = stream, key
-        self._written = msgspec.json.encode(key)
+        self._written = b"" if key is None else msgspec.json.encode(key)
         self._since, self._until, self._most = since, until, most
         self.found: list[Sample] = []
 
@@ -541,37 +541,21 @@ class ReadingScan:
                 read = _DECODE.decode(event.data)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
-            if read.key == self._key:
-                self.found.append((event.time, stored.position, event.id, bytes(read.value)))
+            if self._key in (None, read.key):
+                self.found.append(
+                    (event.time, stored.position, event.id, bytes(read.value), read.key)
+                )
 
 
 async def placed_at(
     channels: Channels, ontology: Ontology, concept: str, attribute: str, at_ms: int
 ) -> dict[str, tuple[int, Value]]:
     """The last value of each thing before a time: key to time and value."""
-    found: dict[str, tuple[int, Value]] = {}
-    channel, stream = channels.channel(EVENTS), f"{concept}.{attribute}"
-    seen, high = 0, channel.last_position()
-    while high > 0 and seen < _MOST_SCANNED // 5:
-        low = max(high - _PAGE, 0)
-        async for batch in _batches(channel, low, high):
-            seen += len(batch)
-            for time, key, value in _readings_of(batch, stream):
-                known = found.get(key)
-                if time <= at_ms and (known is None or known[0] < time):
-                    found[key] = (time, _parts(value))
-        high = low
-    return found
-
-
-def _readings_of(batch: Iterable[Light], stream: str) -> Iterator[tuple[int, str, bytes]]:
-    for stored in batch:
-        if stored.event.type == stream:
-            try:
-                read = _DECODE.decode(stored.event.data)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue
-            yield stored.event.time, read.key, bytes(read.value)
+    most = _MOST_SCANNED // 5
+    scan = ReadingScan(f"{concept}.{attribute}", None, since=-(2**62), until=at_ms, most=most)
+    await scan.read(channels.channel(EVENTS))
+    newest = {key: (time, value) for time, _position, _id, value, key in sorted(scan.found)}
+    return {key: (time, _parts(value)) for key, (time, value) in newest.items()}
 
 
 def shown_points(found: Sequence[Sample], kind: AttributeType) -> Points:
@@ -581,7 +565,7 @@ def shown_points(found: Sequence[Sample], kind: AttributeType) -> Points:
     values: list[Any] = []
     readings: list[str] = []
     before: bytes | None = None
-    for time, _position, id, value in found:
+    for time, _position, id, value, _key in found:
         if value != before:
             parts = _parts(value)
             times.append(time)
@@ -595,7 +579,7 @@ def _stretches(found: Sequence[Sample]) -> Points:
     """Each stretch with its newest, lowest and highest number."""
     numbers = [
         (time, float(parts[0]), id)
-        for time, _position, id, value in found
+        for time, _position, id, value, _key in found
         if (parts := _parts(value)) and isinstance(parts[0], int | float)
     ]
     size = max(1, -(-len(numbers) // _MOST_POINTS))
@@ -633,13 +617,13 @@ async def _batches(channel: Channel, after: int, last: int) -> AsyncIterator[Seq
 
 
 def silent_sources(
-    ontology: Ontology, heard: dict[str, SourceNews], now_ms: int, names: Collection[str] = ()
+    ontology: Ontology, heard: dict[str, SourceNews], now_ms: int
 ) -> Iterator[tuple[str, int]]:
     """Sources that promise a reading at least so often and sent none for twice that time: name and
     when they were heard last (0: never).
     """
     for source in ontology.sources.values():
-        if not source.period_ms or (names and source.name not in names):
+        if not source.period_ms:
             continue
         last = heard[source.name].received if source.name in heard else 0
         if now_ms - last > 2 * source.period_ms:

@@ -300,7 +300,6 @@ class TextNeeds:
         """What is needed when a detection is made, by policy and version."""
 
     def use(self, people: CommunicationConfig) -> None:
-        """Uses the actions of a reloaded site."""
         self._people = people
         self.of.cache_clear()
 

@@ -14,9 +14,10 @@ import os
 import platform
 import shutil
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -33,84 +34,12 @@ from rapport.kernel.java import find_java
 from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
 from rapport.site.context import context_from_site
-from rapport.site.ensemble import EnsembleDeclared, ensemble_from_site
+from rapport.site.ensemble import ensemble_from_site
 from rapport.site.parts import data_directory_of
 from rapport.store.sqlite import SQLITE_VERSION
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys, load_keys
-
-CONTEXT_HINT = "`rapport up` runs the site's own broker"
-
-
-def declared_brokers(file: TomlFile, site: Path) -> list[tuple[Address, str]]:
-    """The broker of the site and those it joins, each with what to do when it does not answer."""
-    declared, _problems = context_from_site(file, site)
-    if declared is None:
-        return []
-    return [(declared.listen, CONTEXT_HINT), *((one, "") for one in declared.join)]
-
-
-def reach_context_broker(address: Address, file: TomlFile, site: Path, *, seconds: float) -> str:
-    """The status of a broker; raises RapportError when it does not answer or the site's keys
-    cannot be read.
-    """
-    declared, _problems = context_from_site(file, site)
-    keys = load_keys(declared.keys) if declared is not None and declared.keys else None
-    return asyncio.run(_context_status(address, keys, int(seconds * 1000)))
-
-
-async def _context_status(address: Address, keys: DatagramKeys | None, within_ms: int) -> str:
-    where = f"the broker at {format_address(address)}"
-    async with await ContextController.open([address], keys=keys) as controller:
-        try:
-            status = await controller.status(address, within_ms=within_ms)
-        except NotAllowed:
-            return f"{where} answers; it tells our key no more"
-        neighbours = len(status.neighbours)
-        return f"{where} answers: {neighbours} neighbours, {status.records} records"
-
-
-ENSEMBLE_HINT = "`rapport up` runs the site's own ensemble node"
-
-
-def declared_ensemble_nodes(file: TomlFile, site: Path) -> list[tuple[Address, str]]:
-    """The ensemble node of the site and those it joins, each with what to do when it does not
-    answer; one that takes any free port cannot be reached.
-    """
-    declared = _declared(file, site)
-    if declared is None:
-        return []
-    own = [(declared.listen, ENSEMBLE_HINT)] if declared.listen[1] else []
-    return [*own, *((one, "") for one in (*declared.join, *declared.groupers))]
-
-
-def reach_ensemble_node(address: Address, file: TomlFile, site: Path, *, seconds: float) -> str:
-    """The status of an ensemble node; raises RapportError when it does not answer or the site's
-    keys cannot be read.
-    """
-    declared = _declared(file, site)
-    keys = load_keys(declared.keys) if declared is not None and declared.keys else None
-    return asyncio.run(_ensemble_status(address, keys, int(seconds * 1000)))
-
-
-async def _ensemble_status(address: Address, keys: DatagramKeys | None, within_ms: int) -> str:
-    status = await fetch_status(
-        address,
-        clock=SystemClock(),
-        chance=Chance.from_machine(),
-        keys=keys,
-        within_ms=within_ms,
-    )
-    others = sum(one.state == "alive" for one in status.members)
-    where = f"the node {status.node!r} at {format_address(address)}"
-    return f"{where} answers: {others} other nodes, {status.replica_count} components of theirs"
-
-
-def _declared(file: TomlFile, site: Path) -> EnsembleDeclared | None:
-    sources = list(file.section("sources").values)
-    return ensemble_from_site(file, site, sources, "site")[0]
-
 
 REACH_SECONDS = 2
 _WRITES, _WRITE_BYTES = 20, 4096
@@ -130,15 +59,13 @@ class Finding(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def examine_site(
-    site: Path, clock: Clock | None = None, *, data: Path | None = None
-) -> Iterator[Finding]:
+def examine_site(site: Path, *, data: Path | None = None) -> Iterator[Finding]:
     """Checks the data directory and every server that the site declares, each for about two
     seconds at the most. Changes nothing but a file that is removed again; raises for a site file
     that cannot be read. `data` is the data directory, by default as the site file says.
     """
     file = TomlFile.load(site / "site.toml")
-    yield from _examine_disk(data or data_directory_of(file, site), clock or SystemClock())
+    yield from _examine_disk(data or data_directory_of(file, site), SystemClock())
     declared, _problems = channels_from_site(file)
     for name in declared_stores(declared):
         hint = _NATS_HINT if name == "nats" else ""
@@ -146,12 +73,74 @@ def examine_site(
         yield _probed(f"[channels] {name}", reach, hint)
     for bridge in bridges_from_site(file)[0]:
         yield _probed(f"[mqtt.{bridge.name}]", partial(_reach_bridge, bridge, site))
-    for address, hint in declared_brokers(file, site):
-        reach = partial(reach_context_broker, address, file, site, seconds=REACH_SECONDS)
-        yield _answering(_probed(f"[context] {format_address(address)}", reach), hint)
-    for address, hint in declared_ensemble_nodes(file, site):
-        reach = partial(reach_ensemble_node, address, file, site, seconds=REACH_SECONDS)
-        yield _answering(_probed(f"[ensemble] {format_address(address)}", reach), hint)
+    yield from _context_brokers(file, site)
+    yield from _ensemble_nodes(file, site)
+
+
+def _context_brokers(file: TomlFile, site: Path) -> Iterator[Finding]:
+    """The broker of the site, and those that it joins."""
+    declared, _problems = context_from_site(file, site)
+    if declared is None:
+        return
+    own = (declared.listen, "`rapport up` runs the site's own broker")
+    for address, hint in (own, *((one, "") for one in declared.join)):
+        place = format_address(address)
+        found = _probed(
+            f"[context] {place}", partial(_reach, _broker_status, address, declared.keys)
+        )
+        yield _answering(found, hint)
+
+
+async def _broker_status(address: Address, keys: DatagramKeys | None) -> str:
+    where = f"the broker at {format_address(address)}"
+    async with await ContextController.open([address], keys=keys) as controller:
+        try:
+            status = await controller.status(address, within_ms=REACH_SECONDS * 1_000)
+        except NotAllowed:
+            return f"{where} answers; it tells our key no more"
+        neighbours = len(status.neighbours)
+        return f"{where} answers: {neighbours} neighbours, {status.records} records"
+
+
+def _ensemble_nodes(file: TomlFile, site: Path) -> Iterator[Finding]:
+    """The ensemble node of the site, and those that it joins; one that takes any free port cannot
+    be reached.
+    """
+    declared, _problems = ensemble_from_site(
+        file, site, list(file.section("sources").values), "site"
+    )
+    if declared is None:
+        return
+    own = (declared.listen, "`rapport up` runs the site's own ensemble node")
+    others = ((one, "") for one in (*declared.join, *declared.groupers))
+    for address, hint in (*((own,) if declared.listen[1] else ()), *others):
+        place = format_address(address)
+        found = _probed(
+            f"[ensemble] {place}", partial(_reach, _node_status, address, declared.keys)
+        )
+        yield _answering(found, hint)
+
+
+async def _node_status(address: Address, keys: DatagramKeys | None) -> str:
+    status = await fetch_status(
+        address,
+        clock=SystemClock(),
+        chance=Chance.from_machine(),
+        keys=keys,
+        within_ms=REACH_SECONDS * 1_000,
+    )
+    others = sum(one.state == "alive" for one in status.members)
+    where = f"the node {status.node!r} at {format_address(address)}"
+    return f"{where} answers: {others} other nodes, {status.replica_count} components of theirs"
+
+
+def _reach(
+    status: Callable[[Address, DatagramKeys | None], Coroutine[Any, Any, str]],
+    address: Address,
+    keys: Path | None,
+) -> str:
+    """The status of what listens there; raises RapportError, also when keys cannot be read."""
+    return asyncio.run(status(address, load_keys(keys) if keys is not None else None))
 
 
 def _answering(found: Finding, hint: str) -> Finding:

@@ -46,21 +46,13 @@ class ComponentFilter(msgspec.Struct, frozen=True, kw_only=True):
     component: str = "*"
 
     def fits(self, knowledge: Knowledge) -> bool:
-        """Whether it is one of them."""
         return (not self.role or self.role in knowledge.roles) and fnmatchcase(
             knowledge.component, self.component
         )
 
 
-class ReadingsTie(msgspec.Struct, frozen=True, kw_only=True):
-    """Each version of their knowledge is a reading of a source."""
-
-    of: ComponentFilter
-    source: str
-
-
-class CarriedTie(msgspec.Struct, frozen=True, kw_only=True):
-    """What they carry are readings of a source."""
+class SourceTie(msgspec.Struct, frozen=True, kw_only=True):
+    """Each version of their knowledge, or what they carry, is a reading of a source."""
 
     of: ComponentFilter
     source: str
@@ -125,15 +117,14 @@ class ContextRead(msgspec.Struct, frozen=True, kw_only=True):
 class Ties(msgspec.Struct, frozen=True, kw_only=True):
     """All of them."""
 
-    readings: tuple[ReadingsTie, ...] = ()
-    carried: tuple[CarriedTie, ...] = ()
+    readings: tuple[SourceTie, ...] = ()
+    carried: tuple[SourceTie, ...] = ()
     feeds: tuple[FeedTie, ...] = ()
     published: tuple[ContextPublication, ...] = ()
     read: tuple[ContextRead, ...] = ()
 
     @property
     def needs_context(self) -> bool:
-        """Whether they need a broker."""
         return bool(self.published or self.read)
 
     def fed(self) -> list[str]:
@@ -159,11 +150,11 @@ def read_ties(fields: Fields, sources: Collection[str]) -> Ties:
     published, read = _context(fields)
     return Ties(
         readings=tuple(
-            ReadingsTie(of=_chosen(one), source=_source(one, sources))
+            SourceTie(of=_chosen(one), source=_source(one, sources))
             for one in fields.entries("readings", _READINGS, '[{ role = "Car", source = "cars" }]')
         ),
         carried=tuple(
-            CarriedTie(of=_chosen(one), source=_source(one, sources))
+            SourceTie(of=_chosen(one), source=_source(one, sources))
             for one in fields.entries(
                 "carried", _CARRIED, '[{ component = "reader-*", source = "readers" }]'
             )
@@ -333,7 +324,6 @@ class EnsembleDeclared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_ip(self) -> bool:
-        """Whether it talks to addresses."""
         return self.group is None or bool(self.join) or bool(self.groupers) or self.is_grouper
 
 

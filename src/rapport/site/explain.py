@@ -45,7 +45,6 @@ from rapport.site.recordings import recordings_in_site
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.core.detection import Detection
-    from rapport.mediation.interpretations.repository import ActiveInterpretations
     from rapport.policy.compiler.compile import CompiledPolicy
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
@@ -65,7 +64,6 @@ class FileReadings(msgspec.Struct, kw_only=True):
     """The earliest time in any of the files."""
 
     def take_in(self, other: FileReadings) -> None:
-        """Takes in what another file holds."""
         self.readings += other.readings
         self.late += other.late
         for reading in other.last.values():
@@ -74,7 +72,6 @@ class FileReadings(msgspec.Struct, kw_only=True):
             self.note_first(other.first)
 
     def note_first(self, time: int) -> None:
-        """Takes in a time of a file."""
         self.first = time if self.first is None else min(self.first, time)
 
     def keep_last(self, reading: Reading) -> None:
@@ -114,7 +111,6 @@ class FilesAround:
         self._lateness_ms, self._with_last = lateness_ms, with_last
 
     def read(self, recordings: list[Recording]) -> FileReadings:
-        """What all of them hold."""
         found = FileReadings()
         for item in recordings:
             found.take_in(self._of_file(item))
@@ -314,30 +310,24 @@ def compiled_of_text(site: Site, name: str, text: str) -> CompiledPolicy:
 
 
 def recorded_answer(
-    site: Site,
-    policy: str,
-    question: WhyNotQuestion,
-    events: Sequence[str],
-    *,
-    in_force: ActiveInterpretations | None = None,
+    site: Site, policy: str, question: WhyNotQuestion, events: Sequence[str]
 ) -> WhyNotAnswer:
-    """The same from recorded files: of Parquet in root form the row groups that touch the time are
-    read, others once from beginning to end; only the readings around the time are kept. For a
-    situation all that is before the time counts. `in_force`: the interpretations of raw files;
-    None: those of the site's files.
+    """The same from recorded files, by the interpretations of the site's files. Of Parquet in root
+    form the row groups that touch the time are read, others once from beginning to end; only the
+    readings around the time are kept. For a situation all that is before the time counts.
     """
     texts = policy_texts(site)
     if policy not in texts:
         raise UnknownName("policy", policy, sorted(texts), code="policy.unknown")
     situation = situation_of_text(site, policy, texts[policy])
     if situation is not None:
-        recordings = recordings_in_site(site, events, in_force=in_force)
+        recordings = recordings_in_site(site, events)
         found = _recorded_situation(site, situation, question, recordings)
         return msgspec.structs.replace(found, text=texts[policy])
     plan = plan_of_text(site, policy, texts[policy])
     check_without_context(site.tables, [plan], "recorded files")
     check_aliases(plan, question.given)
-    recordings = recordings_in_site(site, events, in_force=in_force)
+    recordings = recordings_in_site(site, events)
     reach = needed_range(plan, site.ontology.sources, question.span(plan))
     faults = RowFaults()
     files = FilesAround(

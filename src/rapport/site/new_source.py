@@ -409,7 +409,6 @@ def site_without(directory: Path, name: str) -> tuple[TomlFile, TomlFile]:
 
 
 def load_site_file(directory: Path) -> TomlFile:
-    """The site's file; raises SiteError."""
     return TomlFile.load(directory / SITE_FILE, name=SITE_FILE)
 
 

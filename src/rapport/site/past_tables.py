@@ -50,7 +50,6 @@ class PastAnswers(dict[Place, ContextAnswer]):
         self.events: dict[Place, str] = {}
 
     def take(self, found: ContextAnswer, event: str) -> None:
-        """A later answer."""
         place = found.table, found.id
         self[place], self.events[place] = found, event
         if found.is_found:
@@ -232,11 +231,9 @@ class RowsAndContext:
         self.pull = context.pull
 
     def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
-        """See TablesThen."""
         return [*self._rows.known(concept, identity), *self._context.known(concept, identity)]
 
     def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
-        """See TablesThen."""
         return [*self._rows.notes(concepts), *self._context.notes(concepts)]
 
 

@@ -140,12 +140,10 @@ class RunPlaces(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(data: Path) -> RunPlaces:
-        """The places of a site with this data directory."""
         return RunPlaces(data / "pipeline")
 
     @property
     def status(self) -> Path:
-        """The status file."""
         return self.directory / "status.json"
 
     @property

@@ -294,7 +294,6 @@ def recordings_in_site(
 
 
 def meanings_in_files(site: Site) -> ActiveInterpretations:
-    """The interpretations as the site's files have them."""
     found = interpretations_in_site(site.file, site.directory, site.ontology, site.tables.columns())
     return found.files.activate()[0]
 

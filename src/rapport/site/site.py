@@ -72,7 +72,6 @@ def load_site(
     directory: Path,
     *,
     policies: Sequence[str] | None = None,
-    trusted: bool = True,
     refusing_policies: bool = True,
     data_directory: Path | None = None,
 ) -> Site:
@@ -81,12 +80,10 @@ def load_site(
 
     Args:
         policies: only these, others are not even looked at; raises UnknownName for one that does
-        not exist. trusted: whether relationship functions the site names
-        (`package.module:function`) may be imported. refusing_policies: whether a policy with errors
-        refuses the site; else it refuses itself. data_directory: by default as the environment
-        says, or the site.
+        not exist. refusing_policies: whether a policy with errors refuses the site; else it refuses
+        itself. data_directory: by default as the environment says, or the site.
     """
-    site, problems = _read(Path(directory), policies, trusted, data_directory)
+    site, problems = _read(Path(directory), policies, data_directory)
     errors = [problem for problem in problems if problem.severity == "error"]
     if site is not None and not refusing_policies:
         site = _with_broken_policies(site, errors)
@@ -106,7 +103,6 @@ def _with_broken_policies(site: Site, errors: list[Problem]) -> Site:
 def check_site(
     directory: Path,
     *,
-    trusted: bool = True,
     file: TomlFile | None = None,
     data_directory: Path | None = None,
 ) -> list[Problem]:
@@ -115,7 +111,7 @@ def check_site(
     environment says, or the site.
     """
     try:
-        site, problems = _read(Path(directory), None, trusted, data_directory, file=file)
+        site, problems = _read(Path(directory), None, data_directory, file=file)
     except RapportError as error:
         return list(error.problems_found())
     if site is None:
@@ -127,7 +123,6 @@ def check_site(
 def _read(
     directory: Path,
     chosen: Sequence[str] | None,
-    trusted: bool,
     data: Path | None = None,
     *,
     file: TomlFile | None = None,
@@ -142,7 +137,7 @@ def _read(
     read_zone(fields)  # read by those who parse times; checked here
     open_sources = fields.flag("open_sources")
     fields.flag("read_only")  # read by those who change files; checked here
-    ontology, faults = ontology_from_site(file, trusted=trusted)
+    ontology, faults = ontology_from_site(file)
     sound = not has_errors(faults)
     problems += faults
     tables, faults = _tables(file, directory, data, ontology, sound)

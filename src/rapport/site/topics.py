@@ -34,7 +34,6 @@ class HeardTopics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sample(self) -> bytes:
-        """The rows as JSON lines."""
         return b"\n".join(map(msgspec.json.encode, self.rows))
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Mapping
-from http.cookies import SimpleCookie
 
 import msgspec
 
@@ -21,6 +20,7 @@ from rapport.communication.links import answer_secret, form_token, is_form_token
 from rapport.core.errors import NotAllowed, NotAuthenticated
 from rapport.kernel.clock import Clock
 from rapport.node.node import Node
+from rapport.web.endpoint import cookie_header
 
 COOKIE = "rapport_session"
 LASTS_MS = 12 * 3_600_000
@@ -73,7 +73,6 @@ class ConsoleSessions:
         self._secret = answer_secret(node.channels.records)
 
     async def identify(self, cookies: Mapping[str, str]) -> str | None:
-        """See BrowserSessions."""
         kind, _, rest = cookies.get(COOKIE, "")[:_LONGEST].partition(":")
         if kind == _PERSON:
             peer = await self._node.authenticating.sessions.peer_of(rest)
@@ -142,14 +141,8 @@ class ConsoleSessions:
 
     def cookie(self, value: str, seconds: int) -> str:
         """The header of the cookie; with no seconds it is taken away."""
-        made: SimpleCookie = SimpleCookie()
-        made[COOKIE] = value
-        one = made[COOKIE]
-        one["path"], one["httponly"], one["samesite"] = "/", True, "Strict"
-        one["max-age"] = max(seconds, 0)
-        if self._node.public_url.startswith("https:"):
-            one["secure"] = True
-        return one.OutputString()
+        is_secure = self._node.public_url.startswith("https:")
+        return cookie_header(COOKIE, value, path="/", seconds=seconds, is_secure=is_secure)
 
     def _sealed(self, identity: str, mark: str) -> Login:
         expires_ms = self._node.clock.now_ms() + LASTS_MS

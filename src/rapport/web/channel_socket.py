@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
-from litestar.connection import ASGIConnection
 
 from rapport.channel.log.sequences import counted_in
 from rapport.channel.requests.request import DEFAULT_LEASE_MINUTES, Request
@@ -27,7 +26,7 @@ from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.cloudevents import append_events, check_not_reserved, check_payloads
-from rapport.web.endpoint import require_right
+from rapport.web.endpoint import Connection, require_right
 from rapport.web.event_view import ConsumerView, EventTextCache
 from rapport.web.problems import problem_members, unexpected_members
 
@@ -143,7 +142,6 @@ def as_request(subscribe: Subscribe) -> Request:
 
 
 def frame_text(members: dict[str, Any]) -> str:
-    """A frame to be sent."""
     return msgspec.json.encode(members).decode()
 
 
@@ -282,16 +280,13 @@ class PushConnections:
         self._connected += 1
 
     def leave(self) -> None:
-        """Counts it out."""
         self._connected -= 1
 
 
 class Socket:
     """The connection of one admitted client."""
 
-    def __init__(
-        self, channel: str, live: PushConnections, connection: ASGIConnection[Any, Any, Any, Any]
-    ) -> None:
+    def __init__(self, channel: str, live: PushConnections, connection: Connection) -> None:
         self._channel, self._live, self._connection = channel, live, connection
         self._node = live.node
         self._running: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}

@@ -11,10 +11,10 @@ import gzip
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-from litestar import Request, Response, delete, get, post
+from litestar import Response, get
 from litestar.datastructures import Cookie
 from litestar.params import FromPath
 
@@ -24,8 +24,16 @@ from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, Unkn
 from rapport.core.json_objects import ObjectDecoder
 from rapport.web.api.directory import origin_of
 from rapport.web.browser_sessions import LASTS_MS, ConsoleSessions, Login
-from rapport.web.endpoint import NodeDependency, identity_of, json_response
-from rapport.web.endpoint_docs import DOC, HTML, JSON, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    delete,
+    identity_of,
+    json_response,
+    post,
+)
+from rapport.web.endpoint_docs import JSON, OPEN_PAGE, PAGE_OR_REDIRECT, TEXT, documented
 from rapport.web.inbox import COOKIE as INBOX_COOKIE
 from rapport.web.inbox_page import inbox_path
 from rapport.web.request_limits import ANY_QUERY
@@ -77,10 +85,7 @@ _READ_LOGIN = ObjectDecoder(
 )
 
 
-@get(
-    ["/", "/console"],
-    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
-)
+@get(["/", "/console"], opt=OPEN_PAGE)
 async def show_console(node: NodeDependency) -> Response[str]:
     """The console; the same page at every address below /console."""
     return _page(node)
@@ -99,16 +104,14 @@ def _page(node: NodeDependency) -> Response[str]:
 
 @get(
     "/console-files/{name:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            answer={"type": "string"},
-            media=("text/css; charset=utf-8", "text/javascript; charset=utf-8", "image/svg+xml"),
-        ),
-    },
+    opt=documented(
+        answer=TEXT,
+        media=("text/css; charset=utf-8", "text/javascript; charset=utf-8", "image/svg+xml"),
+        is_open=True,
+        any_query=True,
+    ),
 )
-async def give_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Response[bytes]:
+async def give_file(request: HttpRequest, name: FromPath[str]) -> Reply:
     """A file of the console's page."""
     kind = _KINDS.get(Path(name).suffix)
     if kind is None or name not in _names():
@@ -120,8 +123,8 @@ async def give_file(request: Request[Any, Any, Any], name: FromPath[str]) -> Res
     return Response(body, media_type=kind, headers=headers)
 
 
-@get("/session", opt={OPEN: True, DOC: EndpointDoc(answer=SessionView)})
-async def show_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/session", opt=documented(answer=SessionView, is_open=True))
+async def show_session(request: HttpRequest, node: NodeDependency) -> Reply:
     """Who is logged in, and with which role."""
     sessions: ConsoleSessions = request.app.state.console
     is_open = sessions.is_open
@@ -144,17 +147,14 @@ async def show_session(request: Request[Any, Any, Any], node: NodeDependency) ->
 
 @post(
     "/session",
-    status_code=200,
-    opt={
-        OPEN: True,
-        DOC: EndpointDoc(
-            bodies={JSON: LoginForm},
-            example={"person": "ana", "password": "..."},
-            answer=SessionView,
-        ),
-    },
+    opt=documented(
+        bodies={JSON: LoginForm},
+        example={"person": "ana", "password": "..."},
+        answer=SessionView,
+        is_open=True,
+    ),
 )
-async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def log_in(request: HttpRequest, node: NodeDependency) -> Reply:
     """Opens a session of the browser: a cookie that scripts cannot read. 401 when the password or
     token is wrong, 403 for a person without a role.
     """
@@ -171,8 +171,8 @@ async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     return _logged_in(node, login)
 
 
-@delete("/session", status_code=200, opt={OPEN: True, DOC: EndpointDoc(answer=SessionView)})
-async def log_out(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@delete("/session", opt=documented(answer=SessionView, is_open=True))
+async def log_out(request: HttpRequest, node: NodeDependency) -> Reply:
     """Ends the session of the browser."""
     sessions: ConsoleSessions = request.app.state.console
     cookie = await sessions.log_out(request.cookies, origin_of(request))
@@ -181,16 +181,8 @@ async def log_out(request: Request[Any, Any, Any], node: NodeDependency) -> Resp
     return answer
 
 
-@get(
-    "/login/{code:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
-    },
-    status_code=303,
-)
-async def use_link(request: Request[Any, Any, Any], code: FromPath[str]) -> Response[bytes]:
+@get("/login/{code:str}", opt=PAGE_OR_REDIRECT, status_code=303)
+async def use_link(request: HttpRequest, code: FromPath[str]) -> Reply:
     """Logs in by the one-time link that `rapport up` prints, and leads to the console."""
     sessions: ConsoleSessions = request.app.state.console
     try:
@@ -200,7 +192,7 @@ async def use_link(request: Request[Any, Any, Any], code: FromPath[str]) -> Resp
     return _to("/console/", login.cookie)
 
 
-def _logged_in(node: NodeDependency, login: Login) -> Response[bytes]:
+def _logged_in(node: NodeDependency, login: Login) -> Reply:
     answer = json_response(
         SessionView(
             site=node.site.name,
@@ -226,7 +218,7 @@ def _logged_in(node: NodeDependency, login: Login) -> Response[bytes]:
     return answer
 
 
-def _to(path: str, cookie: str = "") -> Response[bytes]:
+def _to(path: str, cookie: str = "") -> Reply:
     headers = {"Location": path} | ({"Set-Cookie": cookie} if cookie else {})
     return Response(b"", status_code=303, media_type="text/html", headers=headers)
 

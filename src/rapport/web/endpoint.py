@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from http.cookies import SimpleCookie
 from typing import Any
 
+import litestar
 import msgspec
-from litestar import Response
+from litestar import Request, Response
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 
@@ -13,22 +16,27 @@ from rapport.channel.access.identities import NOBODY, Grant, Right, Role
 from rapport.core.errors import NotAllowed
 from rapport.node.node import Node
 
+HttpRequest = Request[Any, Any, Any]
+Reply = Response[bytes]
+Connection = ASGIConnection[Any, Any, Any, Any]
+NodeDependency = NamedDependency[Node]
+post = partial(litestar.post, status_code=200)
+"""Also for what creates nothing: those that do say 201."""
+delete = partial(litestar.delete, status_code=200)
 _IDENTITY = "rapport.identity"
 
 
-def set_identity(connection: ASGIConnection[Any, Any, Any, Any], identity: str) -> None:
+def set_identity(connection: Connection, identity: str) -> None:
     """Stores the caller's identity; called once, by the guard."""
     connection.scope["state"][_IDENTITY] = identity
 
 
-def identity_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+def identity_of(connection: Connection) -> str:
     """The caller's identity for tokens, rights and the log; NOBODY where no guard ran."""
     return str(connection.scope["state"].get(_IDENTITY, NOBODY))
 
 
-def require_right(
-    connection: ASGIConnection[Any, Any, Any, Any], node: Node, right: Right, channel: str
-) -> str:
+def require_right(connection: Connection, node: Node, right: Right, channel: str) -> str:
     """The caller's identity; raises NotAllowed when it lacks the right on the channel, TooFast when
     it reads more often than it may. Give the identity to `node.append`, which counts events.
     """
@@ -39,9 +47,7 @@ def require_right(
     return identity
 
 
-def require_unfiltered(
-    connection: ASGIConnection[Any, Any, Any, Any], node: Node, channel: str
-) -> str:
+def require_unfiltered(connection: Connection, node: Node, channel: str) -> str:
     """The caller's identity, for an endpoint that shows a channel in a form of its own;
     raises as `require_right` does, and NotAllowed when interceptors may hide events of the channel
     from callers that may not change the node: such a form passes no interceptors.
@@ -56,23 +62,21 @@ def require_unfiltered(
     return identity
 
 
-def require_admin(connection: ASGIConnection[Any, Any, Any, Any], node: Node) -> str:
+def require_admin(connection: Connection, node: Node) -> str:
     """The caller's identity; raises NotAllowed unless it may change the node."""
     identity = identity_of(connection)
     node.rights.check_admin(identity)
     return identity
 
 
-def require_role(connection: ASGIConnection[Any, Any, Any, Any], node: Node, role: Role) -> str:
+def require_role(connection: Connection, node: Node, role: Role) -> str:
     """The caller's identity; raises NotAllowed unless it has the rights of a role."""
     identity = identity_of(connection)
     node.rights.check_role(identity, role)
     return identity
 
 
-def require_any_right(
-    connection: ASGIConnection[Any, Any, Any, Any], node: Node, resource: str
-) -> str:
+def require_any_right(connection: Connection, node: Node, resource: str) -> str:
     """The caller's identity; raises NotAllowed when it has no right at all at this node, TooFast
     when it reads more often than it may.
     """
@@ -87,16 +91,26 @@ def require_any_right(
     return identity
 
 
+def cookie_header(name: str, value: str, *, path: str, seconds: int, is_secure: bool) -> str:
+    """The header of a cookie that scripts and other sites' pages do not get; with no seconds it is
+    taken away.
+    """
+    cookie: SimpleCookie = SimpleCookie()
+    cookie[name] = value
+    made = cookie[name]
+    made["path"], made["httponly"], made["samesite"] = path, True, "Strict"
+    made["max-age"] = max(seconds, 0)
+    if is_secure:
+        made["secure"] = True
+    return made.OutputString()
+
+
 def json_response(
     value: object, *, status: int = 200, headers: dict[str, str] | None = None
-) -> Response[bytes]:
-    """A value as JSON."""
+) -> Reply:
     return Response(
         msgspec.json.encode(value),
         media_type="application/json",
         status_code=status,
         headers=headers,
     )
-
-
-NodeDependency = NamedDependency[Node]

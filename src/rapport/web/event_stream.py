@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
@@ -18,8 +19,8 @@ from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.channel_socket import PushConnections
-from rapport.web.endpoint import NodeDependency, require_right
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint import HttpRequest, NodeDependency, require_right
+from rapport.web.endpoint_docs import TEXT, documented
 from rapport.web.event_view import ConsumerView, EventTextCache
 from rapport.web.problems import problem_members
 
@@ -55,7 +56,7 @@ async def event_stream(
     *,
     seen: int = 0,
     has_place: bool = False,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """The bytes of the stream, one write at a time: nothing is read ahead of a slow reader.
 
     Ends with the query, with an `event: problem`, or when the node closes.
@@ -65,7 +66,6 @@ async def event_stream(
         has_place: the reader is told at once where it stands, as it began there and at no other
             time: lost before anything came, it could not go on from there.
     """
-    yield f"retry: {RETRY_MS}\n\n".encode()
     if has_place:
         yield _place_alone(following.reach)
     try:
@@ -146,16 +146,14 @@ def _one_line(text: str) -> str:
 
 @get(
     "/channels/{name:str}/stream",
-    opt={
-        DOC: EndpointDoc(
-            answer={"type": "string"},
-            media=("text/event-stream; charset=utf-8",),
-            statuses=("200", "204"),
-        )
-    },
+    opt=documented(
+        answer=TEXT,
+        media=("text/event-stream; charset=utf-8",),
+        statuses=("200", "204"),
+    ),
 )
 async def stream(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     name: FromPath[str],
     node: NodeDependency,
     condition: Annotated[str, QueryParameter(name="query")] = "",
@@ -195,19 +193,26 @@ async def stream(
         seen=seen or 0,
         has_place=not (from_start or token),
     )
-    return Stream(_counted(live, parts), media_type="text/event-stream")
+    return sse(live, parts)
 
 
-def _seen(request: Request[Any, Any, Any]) -> int | None:
+def _seen(request: HttpRequest) -> int | None:
     """How far a reader that reconnects has come; raises InvalidInput."""
     last = request.headers.get("last-event-id")
     return parse_last_event_id(last) if last else None
 
 
-async def _counted(live: PushConnections, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    live.join()
-    try:
-        async for part in parts:
-            yield part
-    finally:
-        live.leave()
+def sse(live: PushConnections, parts: AsyncGenerator[bytes]) -> Stream:
+    """A stream that counts as a connection from its first byte to its end."""
+
+    async def counted() -> AsyncIterator[bytes]:
+        live.join()
+        try:
+            yield f"retry: {RETRY_MS}\n\n".encode()
+            async with aclosing(parts):
+                async for part in parts:
+                    yield part
+        finally:
+            live.leave()
+
+    return Stream(counted(), media_type="text/event-stream")

@@ -30,6 +30,7 @@ from rapport.node.node import Node
 from rapport.web.api import events
 from rapport.web.channel_socket import PushConnections, Socket
 from rapport.web.cloudevents import publish_events, publish_readings
+from rapport.web.endpoint import Connection, HttpRequest, Reply
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
 from rapport.web.request_limits import FREE_BYTES, BodyBudget, CountedBody
 from rapport.web.security import OPEN, SAFE_HEADERS, RequestGuard
@@ -92,7 +93,7 @@ def _can_write_at_once(cycle: RequestResponseCycle) -> bool:
     )
 
 
-Connection = ASGIConnection[Any, Any, Any, Any]
+Connection = Connection
 Publish = Callable[[Node, str, str, Mapping[str, str], bytes, str], Awaitable[bytes]]
 
 
@@ -183,9 +184,7 @@ class FastPathApp:
         self._node.rights.check(identity, "publish", f"{route.prefix}{name}")
         return identity
 
-    async def _check_guards(
-        self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
-    ) -> None:
+    async def _check_guards(self, connection: Connection, route: BaseRouteHandler) -> None:
         """Runs all guards of the application; raises what they raise."""
         for guard in self._app.guards:
             checked: Any = guard(connection, route)
@@ -211,7 +210,7 @@ class FastPathApp:
                 check_value_count(body)
                 return body
 
-    async def _refuse(self, request: Request[Any, Any, Any], error: Exception) -> None:
+    async def _refuse(self, request: HttpRequest, error: Exception) -> None:
         await _send_whole(request.send, "http", refusal(request, error))
 
     async def _open_socket(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +231,7 @@ class FastPathApp:
             live.leave()
 
 
-def refusal(request: Any, error: Exception) -> Response[bytes]:
+def refusal(request: Any, error: Exception) -> Reply:
     """The response to an error, by the framework's mapping."""
     if isinstance(error, RapportError):
         return problem_response(request, error)

@@ -13,13 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from http.cookies import SimpleCookie
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Request, Response, WebSocket, get, post, websocket
-from litestar.connection import ASGIConnection
+from litestar import Response, WebSocket, get, websocket
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.adapters.base import Delivery
@@ -52,8 +50,20 @@ from rapport.kernel.tasks import first_of, run_blocking
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.channel_socket import PushConnections, frame_text
-from rapport.web.endpoint import NodeDependency, json_response, require_admin
-from rapport.web.endpoint_docs import DOC, FORM, FORM_FIELDS, HTML, EndpointDoc
+from rapport.web.endpoint import (
+    Connection,
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    cookie_header,
+    json_response,
+    post,
+    require_admin,
+)
+from rapport.web.endpoint_docs import (
+    FORM_TO_PAGE,
+    PAGE_OR_REDIRECT,
+)
 from rapport.web.inbox_page import (
     InboxView,
     inbox_page,
@@ -69,7 +79,7 @@ from rapport.web.security import OPEN
 
 COOKIE = "rapport_inbox"
 _MOST_FIELDS = 20
-Connection = ASGIConnection[Any, Any, Any, Any]
+Connection = Connection
 
 
 class Visitor(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +175,6 @@ class InboxAccess:
             )
 
     async def look(self, peer: str) -> InboxView:
-        """The inbox as it stands."""
         return await view_inbox(self.node.ledger, peer, self.node.clock.now_ms())
 
     async def answer(
@@ -184,14 +193,7 @@ class InboxAccess:
 
 def session_cookie(token: str, *, seconds: int, is_secure: bool) -> str:
     """The header that gives the cookie to the browser; with no seconds it is taken away."""
-    cookie: SimpleCookie = SimpleCookie()
-    cookie[COOKIE] = token
-    made = cookie[COOKIE]
-    made["path"], made["httponly"], made["samesite"] = "/inbox", True, "Strict"
-    made["max-age"] = max(seconds, 0)
-    if is_secure:
-        made["secure"] = True
-    return made.OutputString()
+    return cookie_header(COOKIE, token, path="/inbox", seconds=seconds, is_secure=is_secure)
 
 
 def read_form(body: bytes) -> dict[str, str]:
@@ -238,7 +240,6 @@ class _ShownReceipt(msgspec.Struct, frozen=True):
 
 
 def _shown(delivery: Delivery, reader: TextReader) -> dict[str, Any]:
-    """A delivery as the page shows it."""
     time_ms = delivery.sent or delivery.time or delivery.queued
     row = MessageRow(
         message=delivery.message,
@@ -267,7 +268,7 @@ class InboxSocket:
         self,
         peer: str,
         inboxes: InboxAccess,
-        connection: ASGIConnection[Any, Any, Any, Any],
+        connection: Connection,
         is_allowed: Callable[[], Awaitable[bool]],
     ) -> None:
         """`is_allowed` checks whether the session or link is still valid."""
@@ -276,7 +277,6 @@ class InboxSocket:
         self._waiting: asyncio.Queue[Delivery] = asyncio.Queue(MOST_WAITING)
 
     def take(self, delivery: Delivery) -> bool:
-        """See OpenPage."""
         if self._waiting.full():
             return False
         self._waiting.put_nowait(delivery)
@@ -341,15 +341,8 @@ _HTML = "text/html"
 _NO_PROOF = 1008
 
 
-@get(
-    "/inbox",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
-    },
-)
-async def show_login(request: Request[Any, Any, Any], why: FromQuery[str] = "") -> Response[str]:
+@get("/inbox", opt=PAGE_OR_REDIRECT)
+async def show_login(request: HttpRequest, why: FromQuery[str] = "") -> Response[str]:
     """Where a person logs in to their inbox; who is logged in comes to it at once."""
     inboxes: InboxAccess = request.app.state.inboxes
     peer = "" if why else await inboxes.peer_of(request)
@@ -361,19 +354,10 @@ async def show_login(request: Request[Any, Any, Any], why: FromQuery[str] = "") 
 
 @post(
     "/inbox",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            bodies={FORM: FORM_FIELDS},
-            answer={"type": "string"},
-            media=(HTML,),
-            statuses=("200", "303"),
-        ),
-    },
+    opt=FORM_TO_PAGE,
     status_code=303,
 )
-async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Response[str]:
+async def log_in(request: HttpRequest, node: NodeDependency) -> Response[str]:
     """Opens a session and leads to the inbox, or back to the form with the reason."""
     _check_own_page(request)
     form = read_form(await request.body())
@@ -391,34 +375,17 @@ async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     return _to(inbox_path(opened.peer), inboxes.cookie(opened))
 
 
-@get(
-    "/inbox/{peer:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
-    },
-)
+@get("/inbox/{peer:str}", opt=PAGE_OR_REDIRECT)
 async def show_inbox(
-    request: Request[Any, Any, Any], peer: FromPath[str], note: FromQuery[str] = ""
+    request: HttpRequest, peer: FromPath[str], note: FromQuery[str] = ""
 ) -> Response[str]:
     """A person's messages, after logging in."""
     return await _show(request, peer, "", note)
 
 
-@get(
-    "/inbox/{peer:str}/{link:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
-    },
-)
+@get("/inbox/{peer:str}/{link:str}", opt=PAGE_OR_REDIRECT)
 async def show_linked_inbox(
-    request: Request[Any, Any, Any],
-    peer: FromPath[str],
-    link: FromPath[str],
-    note: FromQuery[str] = "",
+    request: HttpRequest, peer: FromPath[str], link: FromPath[str], note: FromQuery[str] = ""
 ) -> Response[str]:
     """The same by a signed link, without a password."""
     return await _show(request, peer, link, note)
@@ -426,51 +393,33 @@ async def show_linked_inbox(
 
 @post(
     "/inbox/{peer:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            bodies={FORM: FORM_FIELDS},
-            answer={"type": "string"},
-            media=(HTML,),
-            statuses=("200", "303"),
-        ),
-    },
+    opt=FORM_TO_PAGE,
     status_code=303,
 )
-async def answer_in_inbox(request: Request[Any, Any, Any], peer: FromPath[str]) -> Response[str]:
+async def answer_in_inbox(request: HttpRequest, peer: FromPath[str]) -> Response[str]:
     """Records an answer, or ends the session."""
     return await _record_answer(request, peer, "")
 
 
 @post(
     "/inbox/{peer:str}/{link:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            bodies={FORM: FORM_FIELDS},
-            answer={"type": "string"},
-            media=(HTML,),
-            statuses=("200", "303"),
-        ),
-    },
+    opt=FORM_TO_PAGE,
     status_code=303,
 )
 async def answer_in_linked_inbox(
-    request: Request[Any, Any, Any], peer: FromPath[str], link: FromPath[str]
+    request: HttpRequest, peer: FromPath[str], link: FromPath[str]
 ) -> Response[str]:
     """Records an answer by the holder of the link."""
     return await _record_answer(request, peer, link)
 
 
-@post("/peers/{peer:str}/inbox-link", status_code=200)
+@post("/peers/{peer:str}/inbox-link")
 async def make_inbox_link(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     peer: FromPath[str],
     node: NodeDependency,
     days: Annotated[int, QueryParameter(ge=1, le=LONGEST_DAYS)] = 30,
-) -> Response[bytes]:
+) -> Reply:
     """A link that opens a person's inbox without a password, for administrators; to be
     given to that person alone.
     """
@@ -497,7 +446,7 @@ async def linked_inbox_socket(
     await _keep_fresh(socket, peer, link)
 
 
-async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str) -> Response[str]:
+async def _show(request: HttpRequest, peer: str, link: str, note: str) -> Response[str]:
     inboxes: InboxAccess = request.app.state.inboxes
     peer = name_from_link(peer)
     visitor = await inboxes.visitor(request, peer, link)
@@ -510,7 +459,7 @@ async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str
     return Response(page, media_type=_HTML, headers={"Set-Cookie": cookie} if cookie else {})
 
 
-async def _record_answer(request: Request[Any, Any, Any], peer: str, link: str) -> Response[str]:
+async def _record_answer(request: HttpRequest, peer: str, link: str) -> Response[str]:
     inboxes: InboxAccess = request.app.state.inboxes
     peer = name_from_link(peer)
     visitor = await inboxes.visitor(request, peer, link)
@@ -553,7 +502,7 @@ async def _keep_fresh(socket: WebSocket[Any, Any, Any], peer: str, link: str) ->
         live.leave()
 
 
-def _check_own_page(request: Request[Any, Any, Any]) -> None:
+def _check_own_page(request: HttpRequest) -> None:
     """Raises NotAllowed for a form that another site's page posts."""
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise NotAllowed("requests from other sites' pages are refused", code="access.origin")

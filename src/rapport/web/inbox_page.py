@@ -66,7 +66,6 @@ class InboxView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def view_inbox(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
-    """The present inbox of a person."""
     page = await ledger.find(Question(peer=peer, limit=_LOOK_BACK))
     return await run_blocking(partial(_looked, ledger, peer, page.rows, now_ms))
 

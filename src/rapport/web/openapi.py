@@ -7,16 +7,15 @@ Served at `/schema/openapi.json`; the AsyncAPI document at `/schema/asyncapi.jso
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from litestar import Litestar, MediaType
-from litestar import Request as HttpRequest
 from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 from litestar.routes import HTTPRoute
 
 from rapport.channel.mqtt.bridge import Bridge
 from rapport.web.asyncapi import asyncapi_document
+from rapport.web.endpoint import HttpRequest
 from rapport.web.endpoint_docs import DOC, EndpointDoc, Members
 from rapport.web.problems import PROBLEM_JSON, is_link
 from rapport.web.schemas import CHANNEL_PATTERN, ProblemDetails, reference, schema_components
@@ -32,7 +31,7 @@ class OpenApiDocument(JsonRenderPlugin):
         super().__init__(path="/openapi.json")
         self._rendered: bytes | None = None
 
-    def render(self, request: HttpRequest[Any, Any, Any], openapi_schema: Members) -> bytes:
+    def render(self, request: HttpRequest, openapi_schema: Members) -> bytes:
         """The document, completed once."""
         if self._rendered is None:
             routes = documented_routes(request.app)
@@ -47,7 +46,7 @@ class AsyncApiDocument(OpenAPIRenderPlugin):
         super().__init__(path="/asyncapi.json", media_type=MediaType.JSON)
         self._rendered = msgspec.json.encode(asyncapi_document(version, bridges))
 
-    def render(self, request: HttpRequest[Any, Any, Any], openapi_schema: Members) -> bytes:
+    def render(self, request: HttpRequest, openapi_schema: Members) -> bytes:
         """The document; it depends on nothing the framework knows."""
         return self._rendered
 

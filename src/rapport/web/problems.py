@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from litestar import Request, Response
+from litestar import Response
 from litestar.exceptions import HTTPException
 
 from rapport.communication.texts import TextReader
 from rapport.core.errors import NotAuthenticated, RapportError, Unavailable
 from rapport.kernel.telemetry import get_logger
+from rapport.web.endpoint import HttpRequest, Reply
 from rapport.web.page_texts import browser_language, translated
 from rapport.web.pages import render
 from rapport.web.security import SAFE_HEADERS
@@ -23,9 +24,7 @@ _BEFORE_TOKENS = {"answer": 4, "inbox": 3}
 """Links of people: how many parts of the path stand before the token."""
 
 
-def problem_response(
-    request: Request[Any, Any, Any] | None, error: RapportError
-) -> Response[bytes]:
+def problem_response(request: HttpRequest | None, error: RapportError) -> Reply:
     """RFC 9457 problem details: code, message, hint and every single problem; Retry-After where it
     helps. At the links of people a page.
     """
@@ -53,7 +52,7 @@ def problem_members(error: RapportError) -> dict[str, Any]:
     }
 
 
-def http_error_response(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+def http_error_response(request: HttpRequest, error: HTTPException) -> Reply:
     """The framework's own refusals (no such path, body too large, wrong parameter) in the same
     form.
     """
@@ -150,7 +149,7 @@ def _wrong_values(extra: Any) -> list[str]:
     return [f"{each.get('key', 'a value')}: {each.get('message', 'wrong')}" for each in found]
 
 
-def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def unexpected_response(request: HttpRequest, error: Exception) -> Reply:
     """An internal error: logged with its trace, reported without inner details."""
     _log.exception("request failed", path=shown_path(request.url.path), exc_info=error)
     return _respond(request, unexpected_members(), 500, {})
@@ -180,11 +179,8 @@ def unexpected_members() -> dict[str, Any]:
 
 
 def _respond(
-    request: Request[Any, Any, Any] | None,
-    body: dict[str, Any],
-    status: int,
-    headers: dict[str, str],
-) -> Response[bytes]:
+    request: HttpRequest | None, body: dict[str, Any], status: int, headers: dict[str, str]
+) -> Reply:
     if request is not None and wants_page(request.url.path, request.method, request.headers):
         language = browser_language(request.headers.get("accept-language", ""))
         page = fault_page(str(body["title"]), status, language).encode()

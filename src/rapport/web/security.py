@@ -11,10 +11,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from rapport.channel.access.identities import LOCAL, NOBODY, OPEN_TO_ALL, Admission, FailedAttempts
@@ -23,7 +22,7 @@ from rapport.core.urls import is_loopback
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings, parse_proxies
 from rapport.kernel.telemetry import get_logger
-from rapport.web.endpoint import set_identity
+from rapport.web.endpoint import Connection, set_identity
 
 _log = get_logger(__name__)
 
@@ -79,9 +78,7 @@ class RequestGuard:
         # In small letters, as `_host_of` gives what a request says.
         self._hosts = {settings.host.lower(), *((public,) if public else ())}
 
-    async def __call__(
-        self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
-    ) -> None:
+    async def __call__(self, connection: Connection, route: BaseRouteHandler) -> None:
         """Raises what `admit` raises; a WebSocket is refused before it is opened."""
         address = connection.client.host if connection.client else ""
         is_open = bool(route.opt.get(OPEN))
@@ -89,7 +86,7 @@ class RequestGuard:
         admitted = self.admit(connection.headers, address, is_open=is_open, session=session)
         set_identity(connection, admitted)
 
-    async def _session(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
+    async def _session(self, connection: Connection) -> str | None:
         """The identity of the browser's session. Not for a change that does not name the page it
         comes from: a browser always does.
         """

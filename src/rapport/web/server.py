@@ -126,7 +126,6 @@ class PacedProtocol(HttpToolsProtocol):
         return cycle.response_complete and self._began is not None
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         super().data_received(data)
         if self._answered is not None:
             self._left += len(data)
@@ -169,7 +168,6 @@ class _DeferredClose:
         self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
 
     def close(self) -> None:
-        """See asyncio.Transport."""
         self._protocol.close_after(self._cycle)
 
 

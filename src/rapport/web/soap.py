@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from string import Template
-from typing import Any, TypeVar
+from typing import TypeVar
 from xml.sax.saxutils import escape
 
-from litestar import Request, Response, get, post
+from litestar import Response, get
 from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
@@ -42,11 +42,11 @@ from rapport.kernel.clock import Chance, Ids
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.cloudevents import append_events, check_not_reserved
-from rapport.web.endpoint import NodeDependency, require_right
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint import HttpRequest, NodeDependency, Reply, post, require_right
+from rapport.web.endpoint_docs import TEXT, documented
 from rapport.web.problems import error_headers
 from rapport.web.request_limits import ANY_QUERY
-from rapport.web.security import OPEN, SAFE_HEADERS, text_type
+from rapport.web.security import SAFE_HEADERS, text_type
 
 _HERE = Path(__file__).parent / "static"
 
@@ -58,7 +58,6 @@ def soap_schema() -> bytes:
 
 
 def wsdl(address: str) -> bytes:
-    """The WSDL of a channel whose endpoint is `address`."""
     return _template().substitute(address=escape(address, {'"': "&quot;"})).encode()
 
 
@@ -70,50 +69,35 @@ def _template() -> Template:
 _log = get_logger(__name__)
 
 
-def fault_response(request: Request[Any, Any, Any], error: RapportError) -> Response[bytes]:
-    """The fault of one of our errors; Retry-After where it helps."""
-    version = error.version if isinstance(error, SoapError) else _version(request)
-    return _respond(version, error, error.status, error_headers(error))
-
-
-def http_fault_response(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    """The framework's own refusals."""
-    if error.status_code == 413:
-        fault: RapportError = TooLarge("the envelope is too large", hint="send smaller batches")
+def fault_response(request: HttpRequest, error: Exception) -> Reply:
+    """Any error as a fault: ours, with Retry-After where it helps; the framework's own refusals; an
+    internal one, which is logged with its trace and reported without inner details.
+    """
+    if isinstance(error, RapportError):
+        fault, status = error, error.status
+    elif isinstance(error, HTTPException):
+        fault, status = InvalidInput(str(error.detail), code="http.refused"), error.status_code
+        if status == 413:
+            fault = TooLarge("the envelope is too large", hint="send smaller batches")
     else:
-        fault = InvalidInput(str(error.detail), code="http.refused")
-    return _respond(_version(request), fault, error.status_code, {})
+        _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
+        fault, status = (
+            RapportError("the node failed to answer this request; its log says why"),
+            500,
+        )
+    version = error.version if isinstance(error, SoapError) else _version(request)
+    return Response(
+        write_fault(version, fault),
+        status_code=status,
+        media_type=text_type(MEDIA_TYPES[version]),
+        headers=SAFE_HEADERS | error_headers(fault),
+    )
 
 
-def unexpected_fault_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """An internal error: logged with its trace, reported without inner details."""
-    _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
-    fault = RapportError("the node failed to answer this request; its log says why")
-    return _respond(_version(request), fault, 500, {})
-
-
-FAULTS: dict[int | type[Exception], Any] = {
-    RapportError: fault_response,
-    HTTPException: http_fault_response,
-    Exception: unexpected_fault_response,
-}
-
-
-def _version(request: Request[Any, Any, Any]) -> str:
+def _version(request: HttpRequest) -> str:
     """What the caller speaks by its media type; its envelope may be what is wrong."""
     media_type = request.headers.get("content-type", "")
     return SOAP_12 if media_type.startswith("application/soap+xml") else SOAP_11
-
-
-def _respond(
-    version: str, error: RapportError, status: int, headers: dict[str, str]
-) -> Response[bytes]:
-    return Response(
-        write_fault(version, error),
-        status_code=status,
-        media_type=text_type(MEDIA_TYPES[version]),
-        headers=SAFE_HEADERS | headers,
-    )
 
 
 _CHANCE = Chance.from_machine()
@@ -124,14 +108,11 @@ T = TypeVar("T")
 
 @post(
     "/soap/channels/{name:str}",
-    status_code=200,
     opt={ANY_QUERY: True},
-    exception_handlers=FAULTS,
+    exception_handlers=dict.fromkeys((RapportError, HTTPException, Exception), fault_response),
     include_in_schema=False,
 )
-async def call(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def call(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Carries out the operation in the envelope; whatever goes wrong is answered as a fault."""
     check_channel_name(name)
     called = await _aside(await request.body(), read_call)
@@ -147,29 +128,25 @@ async def call(
 
 @get(
     "/soap/channels/{name:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            answer={"type": "string"},
-            media=("text/xml; charset=utf-8",),
-            parameters=tuple(
-                {
-                    "name": name,
-                    "in": "query",
-                    "required": False,
-                    "allowEmptyValue": True,
-                    "description": what,
-                    "schema": {"type": "string", "maxLength": 0},
-                }
-                for name, what in (("wsdl", "Gives the WSDL."), ("xsd", "Gives the XML Schema."))
-            ),
+    opt=documented(
+        answer=TEXT,
+        media=("text/xml; charset=utf-8",),
+        parameters=tuple(
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "allowEmptyValue": True,
+                "description": what,
+                "schema": {"type": "string", "maxLength": 0},
+            }
+            for name, what in (("wsdl", "Gives the WSDL."), ("xsd", "Gives the XML Schema."))
         ),
-    },
+        is_open=True,
+        any_query=True,
+    ),
 )
-async def describe(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def describe(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """The WSDL (`?wsdl`) or the XML Schema (`?xsd`) of a channel's SOAP endpoint."""
     check_channel_name(name)
     wanted = request.url.query.lower()
@@ -186,7 +163,7 @@ async def describe(
     return Response(wsdl(address), media_type="text/xml")
 
 
-async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called: SoapCall) -> str:
+async def _handle(request: HttpRequest, name: str, node: Node, called: SoapCall) -> str:
     sender = require_right(request, node, "publish", name)
     check_not_reserved(name)
     now_ms, new_id = node.clock.now_ms(), Ids(node.clock, _CHANCE).new
@@ -201,7 +178,7 @@ async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called
 
 
 async def _request(
-    request: Request[Any, Any, Any], name: str, node: Node, called: SoapCall
+    request: HttpRequest, name: str, node: Node, called: SoapCall
 ) -> tuple[str, str]:
     """Content and header blocks of the answer."""
     identity = require_right(request, node, "subscribe", name)

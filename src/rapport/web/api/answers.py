@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Response, get
 from litestar.params import FromPath
 
 from rapport.channel.access.identities import FailedAttempts
@@ -25,12 +24,10 @@ from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
-from rapport.web.endpoint import NodeDependency
-from rapport.web.endpoint_docs import DOC, HTML, JSON, EndpointDoc
+from rapport.web.endpoint import HttpRequest, NodeDependency, post
+from rapport.web.endpoint_docs import HTML, JSON, OPEN_PAGE, TEXT, documented
 from rapport.web.page_texts import translated
 from rapport.web.pages import message_facts, render
-from rapport.web.request_limits import ANY_QUERY
-from rapport.web.security import OPEN
 
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_ANSWER = 500
@@ -69,12 +66,9 @@ class LinkGuard:
             )
 
 
-@get(
-    "/answer/{message:str}/{peer:str}/{token:str}",
-    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
-)
+@get("/answer/{message:str}/{peer:str}/{token:str}", opt=OPEN_PAGE)
 async def show_answer_page(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     message: FromPath[str],
     peer: FromPath[str],
     token: FromPath[str],
@@ -90,20 +84,17 @@ async def show_answer_page(
 
 @post(
     "/answer/{message:str}/{peer:str}/{token:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            bodies={JSON: PostedAnswer},
-            example={"answer": "yes"},
-            answer={"type": "string"},
-            media=(HTML,),
-        ),
-    },
-    status_code=200,
+    opt=documented(
+        bodies={JSON: PostedAnswer},
+        example={"answer": "yes"},
+        answer=TEXT,
+        media=(HTML,),
+        is_open=True,
+        any_query=True,
+    ),
 )
 async def take_answer(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     message: FromPath[str],
     peer: FromPath[str],
     token: FromPath[str],
@@ -125,7 +116,7 @@ async def take_answer(
 
 
 @contextmanager
-def _slowing(request: Request[Any, Any, Any], node: Node) -> Iterator[None]:
+def _slowing(request: HttpRequest, node: Node) -> Iterator[None]:
     """Counts bad links; an address with many of them has to wait."""
     try:
         yield
@@ -158,7 +149,6 @@ def answered_page(
     is_new: bool,
     reader: TextReader = DEFAULT_READER,
 ) -> str:
-    """The page after an answer."""
     t = partial(translated, reader.language)
     recorded = "is recorded" if is_new else "was recorded already"
     sentence = t(f"Your answer “{{answer}}” {recorded}.", answer=t(_SAID.get(answer, answer)))
@@ -180,14 +170,14 @@ def _note(row: MessageRow, peer: str, own: LedgerRow | None, reader: TextReader)
     return ""
 
 
-async def _plain_text(request: Request[Any, Any, Any]) -> str:
+async def _plain_text(request: HttpRequest) -> str:
     try:
         return (await request.body()).decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
 
 
-async def _form_text(request: Request[Any, Any, Any]) -> str:
+async def _form_text(request: HttpRequest) -> str:
     try:
         answer = (await request.form()).get(_FIELD, "")
     except (UnicodeDecodeError, LookupError) as error:  # no text, or letters of an unknown kind
@@ -197,7 +187,7 @@ async def _form_text(request: Request[Any, Any, Any]) -> str:
     return answer
 
 
-async def _answer_text(request: Request[Any, Any, Any]) -> str:
+async def _answer_text(request: HttpRequest) -> str:
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind == "application/json":
         answer = _READ.decode(await request.body()).answer

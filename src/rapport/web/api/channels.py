@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, delete, get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.dead_letters import DeadLetter, LetterFilter
@@ -23,14 +23,18 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time, parse_time
 from rapport.node.node import Node
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
+    delete,
     identity_of,
     json_response,
+    post,
     require_admin,
     require_right,
     require_role,
 )
-from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
+from rapport.web.endpoint_docs import JSON, JSON_OBJECT, documented
 
 _MOST_LETTERS = 1_000
 
@@ -60,8 +64,8 @@ _READ_WANTED = ObjectDecoder(LetterFilter, fault=_FAULT, code=_CODE)
 
 @get("/channels/{name:str}/interceptors")
 async def list_interceptors(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, name: FromPath[str], node: NodeDependency
+) -> Reply:
     """The chain of a channel in its order; all interceptors for the name `*`."""
     require_admin(request, node)
     return json_response(node.channels.interceptors.listed("" if name == "*" else name))
@@ -70,16 +74,12 @@ async def list_interceptors(
 @post(
     "/channels/{name:str}/interceptors",
     status_code=201,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: NewInterceptor},
-            example={"name": "no-tests", "kind": "drop", "settings": {"where": "type = 'test'"}},
-        )
-    },
+    opt=documented(
+        bodies={JSON: NewInterceptor},
+        example={"name": "no-tests", "kind": "drop", "settings": {"where": "type = 'test'"}},
+    ),
 )
-async def add_interceptor(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def add_interceptor(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Adds an interceptor durably; it works from the next event on."""
     require_admin(request, node)
     new = _READ_INTERCEPTOR.decode(await request.body())
@@ -89,26 +89,20 @@ async def add_interceptor(
     return json_response(added, status=201)
 
 
-@delete("/channels/{name:str}/interceptors/{interceptor:str}", status_code=200)
+@delete("/channels/{name:str}/interceptors/{interceptor:str}")
 async def remove_interceptor(
-    request: Request[Any, Any, Any],
-    name: FromPath[str],
-    interceptor: FromPath[str],
-    node: NodeDependency,
-) -> Response[bytes]:
+    request: HttpRequest, name: FromPath[str], interceptor: FromPath[str], node: NodeDependency
+) -> Reply:
     """Takes an interceptor out once it has finished what was appended by now."""
     require_admin(request, node)
     _check_interceptor(node, name, interceptor)
     return json_response(await node.channels.interceptors.remove(interceptor))
 
 
-@post("/channels/{name:str}/interceptors/{interceptor:str}/on", status_code=200)
+@post("/channels/{name:str}/interceptors/{interceptor:str}/on")
 async def switch_interceptor_on(
-    request: Request[Any, Any, Any],
-    name: FromPath[str],
-    interceptor: FromPath[str],
-    node: NodeDependency,
-) -> Response[bytes]:
+    request: HttpRequest, name: FromPath[str], interceptor: FromPath[str], node: NodeDependency
+) -> Reply:
     """Switches on an interceptor that was switched off after faults."""
     require_admin(request, node)
     _check_interceptor(node, name, interceptor)
@@ -116,9 +110,7 @@ async def switch_interceptor_on(
 
 
 @get("/channels/{name:str}/state")
-async def channel_state(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def channel_state(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Positions, retention and readers of a channel."""
     require_right(request, node, "subscribe", name)
     return json_response(await node.maintenance.state(name))
@@ -126,12 +118,12 @@ async def channel_state(
 
 @get("/channels/{name:str}/plan")
 async def explain_query(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     name: FromPath[str],
     node: NodeDependency,
     condition: Annotated[str, QueryParameter(name="query")] = "",
     kind: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """The plan of a query on a channel: which parts use an index."""
     require_right(request, node, "subscribe", name)
     source = node.channels.source
@@ -140,22 +132,19 @@ async def explain_query(
     return json_response({"channel": name, "query": query.text, "kind": query.kind, "plan": plan})
 
 
-@delete("/channels/{name:str}/readers/{reader:str}", status_code=200)
+@delete("/channels/{name:str}/readers/{reader:str}")
 async def forget_reader(
-    request: Request[Any, Any, Any],
-    name: FromPath[str],
-    reader: FromPath[str],
-    node: NodeDependency,
-) -> Response[bytes]:
+    request: HttpRequest, name: FromPath[str], reader: FromPath[str], node: NodeDependency
+) -> Reply:
     """Deletes the position of a reader that will not return."""
     require_admin(request, node)
     await node.maintenance.forget_reader(name, reader)
     return json_response({"forgotten": reader})
 
 
-@get("/dead-letters", opt={DOC: EndpointDoc(answer=DeadLetter, is_list=True)})
+@get("/dead-letters", opt=documented(answer=DeadLetter, is_list=True))
 async def list_dead_letters(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     channel: FromQuery[str] = "",
     reader: FromQuery[str] = "",
@@ -163,7 +152,7 @@ async def list_dead_letters(
     until: FromQuery[str] = "",
     became: Annotated[str, QueryParameter(name="state")] = "open",
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_LETTERS)] = 100,
-) -> Response[bytes]:
+) -> Reply:
     """Dead letters, oldest first: of a channel, a reader, a time; of any state for `all`."""
     require_role(request, node, "operator")
     wanted = LetterFilter(
@@ -176,10 +165,10 @@ async def list_dead_letters(
     return json_response(await node.maintenance.dead_letters.letters(wanted, limit=limit))
 
 
-@get("/dead-letters/{letter:str}", opt={DOC: EndpointDoc(answer=DeadLetter)})
+@get("/dead-letters/{letter:str}", opt=documented(answer=DeadLetter))
 async def show_dead_letter(
-    request: Request[Any, Any, Any], letter: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, letter: FromPath[str], node: NodeDependency
+) -> Reply:
     """One dead letter with its event."""
     require_role(request, node, "operator")
     return json_response(await node.maintenance.dead_letters.show(letter))
@@ -187,16 +176,9 @@ async def show_dead_letter(
 
 @post(
     "/dead-letters/replay",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: ReplayRequest}, example={"channel": "events", "republish": False}
-        )
-    },
+    opt=documented(bodies={JSON: ReplayRequest}, example={"channel": "events", "republish": False}),
 )
-async def replay_dead_letters(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+async def replay_dead_letters(request: HttpRequest, node: NodeDependency) -> Reply:
     """Sends dead letters back to the readers that failed; to republish them needs `admin`."""
     require_role(request, node, "operator")
     replay = _READ_SEND_BACK.decode(await request.body())
@@ -207,12 +189,9 @@ async def replay_dead_letters(
 
 @post(
     "/dead-letters/forget",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: JSON_OBJECT}, example={"channel": "events"})},
+    opt=documented(bodies={JSON: JSON_OBJECT}, example={"channel": "events"}),
 )
-async def forget_dead_letters(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+async def forget_dead_letters(request: HttpRequest, node: NodeDependency) -> Reply:
     """Marks dead letters as discarded."""
     require_role(request, node, "operator")
     return _done(
@@ -226,21 +205,19 @@ def _check_interceptor(node: Node, channels: str, name: str) -> None:
         raise UnknownName("interceptor", name, list(known))
 
 
-def _done(letters: list[DeadLetter]) -> Response[bytes]:
+def _done(letters: list[DeadLetter]) -> Reply:
     return json_response({"letters": [letter.id for letter in letters]})
 
 
 @get("/pushes")
-async def list_pushes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def list_pushes(request: HttpRequest, node: NodeDependency) -> Reply:
     """The caller's push subscriptions; all of them for administrators."""
     shown = [_shown(one) for one in _visible(request, node)]
     return json_response(shown)
 
 
-@post("/pushes/{session:str}/cancel", status_code=200)
-async def cancel_push(
-    request: Request[Any, Any, Any], session: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@post("/pushes/{session:str}/cancel")
+async def cancel_push(request: HttpRequest, session: FromPath[str], node: NodeDependency) -> Reply:
     """Ends a push subscription; 404 when the caller has none of that name."""
     sessions = [one.push.session for one in _visible(request, node)]
     if session not in sessions:
@@ -249,7 +226,7 @@ async def cancel_push(
     return json_response({"cancelled": session})
 
 
-def _visible(request: Request[Any, Any, Any], node: Node) -> list[PushDelivery]:
+def _visible(request: HttpRequest, node: Node) -> list[PushDelivery]:
     identity = identity_of(request)
     everything = node.rights.allows_admin(identity)
     return [one for one in node.pushing.pushes() if everything or one.push.identity == identity]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from litestar import Request, Response, get, put
+from litestar import get, put
 from litestar.params import FromPath, FromQuery
 
 from rapport.context.connections import ContextNotFound
@@ -23,8 +23,15 @@ from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.node.context_broker import NodeContext
 from rapport.node.node import Node
 from rapport.transport.addresses import format_address
-from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
-from rapport.web.endpoint_docs import DOC, JSON, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    json_response,
+    require_admin,
+    require_right,
+)
+from rapport.web.endpoint_docs import JSON, documented
 
 _CHANNEL = "context"
 _WITHIN_MS, _LONGEST_MS = 2_000, 60_000
@@ -51,7 +58,7 @@ _READ = ObjectDecoder(
 
 
 @get("/context")
-async def context_status(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def context_status(request: HttpRequest, node: NodeDependency) -> Reply:
     """How the node's broker is: neighbours, records, replicas, counters."""
     require_admin(request, node)
     return json_response(_context(node).status())
@@ -59,13 +66,13 @@ async def context_status(request: Request[Any, Any, Any], node: NodeDependency) 
 
 @get("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
 async def read_context(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     entity_type: FromPath[str],
     entity_id: FromPath[str],
     entity_scope: FromPath[str],
     node: NodeDependency,
     within: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """What is true of an entity, wherever in the network it is known; `within` (else 2 s) says how
     long to look.
     """
@@ -83,19 +90,15 @@ async def read_context(
 
 @put(
     "/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}",
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: NewValues}, example={"values": {"open": True}, "valid": "30s"}
-        )
-    },
+    opt=documented(bodies={JSON: NewValues}, example={"values": {"open": True}, "valid": "30s"}),
 )
 async def tell_context(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     entity_type: FromPath[str],
     entity_id: FromPath[str],
     entity_scope: FromPath[str],
     node: NodeDependency,
-) -> Response[bytes]:
+) -> Reply:
     """Sets values of an entity for a time; answered when they are on disk."""
     identity = require_right(request, node, "publish", _CHANNEL)
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
@@ -166,7 +169,7 @@ class NoEnsembleHere(RapportError):
 
 
 @get("/ensemble")
-async def ensemble_status(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def ensemble_status(request: HttpRequest, node: NodeDependency) -> Reply:
     """How the ensemble node is: components, members, what came of the site's ties, interpretations
     that are shared.
     """

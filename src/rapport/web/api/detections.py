@@ -6,10 +6,10 @@ readings: `/explain/{id}`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.core.detection import DETECTED
@@ -23,12 +23,14 @@ from rapport.node.found_situations import (
 )
 from rapport.node.rates import Rate
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
     json_response,
     require_any_right,
     require_unfiltered,
 )
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint_docs import documented
 
 _DETECTIONS = "detections"
 _RATED = {"events": "", "detections": DETECTED, "quarantine": ""}
@@ -45,16 +47,16 @@ class RateList(msgspec.Struct, frozen=True):
 Before = Annotated[int, QueryParameter(ge=0, le=2**62)]
 
 
-@get("/detections", opt={DOC: EndpointDoc(answer=FoundPage)})
+@get("/detections", opt=documented(answer=FoundPage))
 async def list_detections(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     policy: FromQuery[str] = "",
     thing: FromQuery[str] = "",
     concept: FromQuery[str] = "",
     before: Before = 0,
     limit: Limit = 50,
-) -> Response[bytes]:
+) -> Reply:
     """Detections, newest first: of a policy, or those that name a thing. Go on with
     `before=next`.
     """
@@ -71,10 +73,10 @@ async def list_detections(
     return json_response(page)
 
 
-@get("/detections/{detection:str}", opt={DOC: EndpointDoc(answer=FoundSituation)})
+@get("/detections/{detection:str}", opt=documented(answer=FoundSituation))
 async def show_detection(
-    request: Request[Any, Any, Any], detection: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, detection: FromPath[str], node: NodeDependency
+) -> Reply:
     """One detection."""
     require_unfiltered(request, node, _DETECTIONS)
     for channel, stored in await node.channels.find_event(detection):
@@ -84,12 +86,12 @@ async def show_detection(
     raise UnknownName("detection", detection, [], code="event.unknown")
 
 
-@get("/rates", opt={DOC: EndpointDoc(answer=RateList)})
+@get("/rates", opt=documented(answer=RateList))
 async def show_rates(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     minutes: Annotated[int, QueryParameter(ge=1, le=1_440)] = 60,
-) -> Response[bytes]:
+) -> Reply:
     """Readings, detections and quarantined readings per minute of the last hour, oldest first; of
     what the caller may read.
     """

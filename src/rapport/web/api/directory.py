@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from litestar import Request, Response, delete, get, patch, post, put
+from litestar import get, patch, put
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.directory import DirectoryEntry
@@ -24,13 +24,17 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time, parse_time
 from rapport.kernel.tasks import run_blocking
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
+    delete,
     json_response,
+    post,
     require_admin,
     require_role,
     require_unfiltered,
 )
-from rapport.web.endpoint_docs import CSV, DOC, JSON, JSON_OBJECT, EndpointDoc
+from rapport.web.endpoint_docs import CSV, JSON, JSON_OBJECT, TEXT, documented
 from rapport.web.security import OPEN, RequestGuard
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
@@ -72,14 +76,14 @@ _READ_MEMBERS = ObjectDecoder(
 )
 
 
-@get("/peers", opt={DOC: EndpointDoc(answer=DirectoryEntry, is_list=True)})
+@get("/peers", opt=documented(answer=DirectoryEntry, is_list=True))
 async def list_peers(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     search: FromQuery[str] = "",
     after: FromQuery[str] = "",
     limit: Limit = 1000,
-) -> Response[bytes]:
+) -> Reply:
     """Peers by name with their collectives, of the site file and of the store; secrets of addresses
     are not shown. `search`: words of names, addresses and collectives.
     """
@@ -90,10 +94,8 @@ async def list_peers(
     return json_response(_with_circuits(node, entries))
 
 
-@get("/peers/{peer:str}", opt={DOC: EndpointDoc(answer=DirectoryEntry)})
-async def show_peer(
-    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@get("/peers/{peer:str}", opt=documented(answer=DirectoryEntry))
+async def show_peer(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """One peer, the collectives it is in, and addresses where calls fail now."""
     require_unfiltered(request, node, "log")
     entry = await run_blocking(lambda: node.directory.show_peer(peer))
@@ -102,17 +104,13 @@ async def show_peer(
 
 @put(
     "/peers/{peer:str}",
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: JSON_OBJECT},
-            answer=ChangedEntry,
-            example={"addresses": ["inbox:"], "quiet": "22:00-07:00", "zone": "Europe/Vienna"},
-        )
-    },
+    opt=documented(
+        bodies={JSON: JSON_OBJECT},
+        answer=ChangedEntry,
+        example={"addresses": ["inbox:"], "quiet": "22:00-07:00", "zone": "Europe/Vienna"},
+    ),
 )
-async def put_peer(
-    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def put_peer(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """Adds a peer or replaces its settings, which are those of the site file's [peers.NAME]."""
     by = require_role(request, node, "editor")
     settings = _READ_SETTINGS.decode(await request.body())
@@ -124,15 +122,11 @@ async def put_peer(
 
 @patch(
     "/peers/{peer:str}",
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: JSON_OBJECT}, example={"delivery": "preferred"}, answer=ChangedEntry
-        )
-    },
+    opt=documented(
+        bodies={JSON: JSON_OBJECT}, example={"delivery": "preferred"}, answer=ChangedEntry
+    ),
 )
-async def change_peer(
-    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def change_peer(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """Changes some settings of a peer; null takes one away."""
     by = require_role(request, node, "editor")
     settings = _READ_SETTINGS.decode(await request.body())
@@ -142,22 +136,17 @@ async def change_peer(
     )
 
 
-@delete("/peers/{peer:str}", status_code=200)
-async def remove_peer(
-    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@delete("/peers/{peer:str}")
+async def remove_peer(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """Removes a peer, also from every collective."""
     await node.people.remove_peer(peer, by=require_role(request, node, "editor"))
     return json_response({"removed": peer})
 
 
-@get("/collectives", opt={DOC: EndpointDoc(answer=DirectoryEntry, is_list=True)})
+@get("/collectives", opt=documented(answer=DirectoryEntry, is_list=True))
 async def list_collectives(
-    request: Request[Any, Any, Any],
-    node: NodeDependency,
-    after: FromQuery[str] = "",
-    limit: Limit = 1000,
-) -> Response[bytes]:
+    request: HttpRequest, node: NodeDependency, after: FromQuery[str] = "", limit: Limit = 1000
+) -> Reply:
     """Collectives by name, without their members."""
     require_unfiltered(request, node, "log")
     return json_response(
@@ -165,10 +154,10 @@ async def list_collectives(
     )
 
 
-@get("/collectives/{collective:str}", opt={DOC: EndpointDoc(answer=DirectoryEntry)})
+@get("/collectives/{collective:str}", opt=documented(answer=DirectoryEntry))
 async def show_collective(
-    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, collective: FromPath[str], node: NodeDependency
+) -> Reply:
     """One collective without its members."""
     require_unfiltered(request, node, "log")
     return json_response(await run_blocking(lambda: node.directory.show_collective(collective)))
@@ -176,12 +165,12 @@ async def show_collective(
 
 @get("/collectives/{collective:str}/members")
 async def list_members(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     collective: FromPath[str],
     node: NodeDependency,
     after: FromQuery[str] = "",
     limit: Limit = 1000,
-) -> Response[bytes]:
+) -> Reply:
     """Names of members that come after a name, sorted."""
     require_unfiltered(request, node, "log")
 
@@ -192,14 +181,14 @@ async def list_members(
     return json_response(await run_blocking(members))
 
 
-@get("/collectives/{collective:str}/duty", opt={DOC: EndpointDoc(answer=DutyPlan)})
+@get("/collectives/{collective:str}/duty", opt=documented(answer=DutyPlan))
 async def show_duty(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     collective: FromPath[str],
     node: NodeDependency,
     begin: From = "",
     end: To = "",
-) -> Response[bytes]:
+) -> Reply:
     """Who of a collective with a roster is on duty at one time and until another, by default two
     weeks from now.
     """
@@ -212,17 +201,15 @@ async def show_duty(
 
 @put(
     "/collectives/{collective:str}",
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: JSON_OBJECT},
-            answer=ChangedEntry,
-            example={"delivery": "at-least 2", "members": ["ana", "ben"]},
-        )
-    },
+    opt=documented(
+        bodies={JSON: JSON_OBJECT},
+        answer=ChangedEntry,
+        example={"delivery": "at-least 2", "members": ["ana", "ben"]},
+    ),
 )
 async def put_collective(
-    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, collective: FromPath[str], node: NodeDependency
+) -> Reply:
     """Adds a collective or replaces its settings, and its members when they are given; the body is
     the site file's [collectives.NAME].
     """
@@ -236,10 +223,10 @@ async def put_collective(
     return json_response(ChangedEntry(shown, warnings))
 
 
-@delete("/collectives/{collective:str}", status_code=200)
+@delete("/collectives/{collective:str}")
 async def remove_collective(
-    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, collective: FromPath[str], node: NodeDependency
+) -> Reply:
     """Removes a collective; its members stay peers."""
     await node.people.remove_collective(collective, by=require_role(request, node, "editor"))
     return json_response({"removed": collective})
@@ -247,18 +234,15 @@ async def remove_collective(
 
 @post(
     "/collectives/{collective:str}/members",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: MembersRequest},
-            example={"join": ["ana"], "leave": []},
-            answer=MembershipChange,
-        )
-    },
+    opt=documented(
+        bodies={JSON: MembersRequest},
+        example={"join": ["ana"], "leave": []},
+        answer=MembershipChange,
+    ),
 )
 async def move_members(
-    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, collective: FromPath[str], node: NodeDependency
+) -> Reply:
     """Lets peers join and leave a collective; of the site file's only those leave that joined."""
     by = require_role(request, node, "editor")
     wanted = _READ_MEMBERS.decode(await request.body())
@@ -270,18 +254,15 @@ async def move_members(
 
 @post(
     "/peers/import",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={CSV: {"type": "string"}},
-            example="name,mail,groups\nana,ana@example.org,guards\n",
-            answer=PeopleImport,
-        )
-    },
+    opt=documented(
+        bodies={CSV: TEXT},
+        example="name,mail,groups\nana,ana@example.org,guards\n",
+        answer=PeopleImport,
+    ),
 )
 async def import_peers(
-    request: Request[Any, Any, Any], node: NodeDependency, apply: FromQuery[bool] = False
-) -> Response[bytes]:
+    request: HttpRequest, node: NodeDependency, apply: FromQuery[bool] = False
+) -> Reply:
     """What a table of people (CSV with a header) would add and change, row by row with its faults;
     `apply` does it for the rows without fault.
     """
@@ -372,17 +353,15 @@ class SessionsEnded(msgspec.Struct, frozen=True):
 
 @post(
     "/sessions",
-    opt={
-        OPEN: True,
-        DOC: EndpointDoc(
-            bodies={JSON: LoginRequest},
-            example={"peer": "ana", "password": "..."},
-            statuses=("201",),
-        ),
-    },
+    opt=documented(
+        bodies={JSON: LoginRequest},
+        example={"peer": "ana", "password": "..."},
+        statuses=("201",),
+        is_open=True,
+    ),
     status_code=201,
 )
-async def open_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def open_session(request: HttpRequest, node: NodeDependency) -> Reply:
     """Opens a session for a peer that shows its password, or renews the one of a good token.
 
     401 when the name or the password is wrong, 429 after too many attempts, 503 when it cannot be
@@ -398,8 +377,8 @@ async def open_session(request: Request[Any, Any, Any], node: NodeDependency) ->
     return json_response(_shown(opened), status=201)
 
 
-@delete("/sessions", opt={OPEN: True}, status_code=200)
-async def close_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@delete("/sessions", opt={OPEN: True})
+async def close_session(request: HttpRequest, node: NodeDependency) -> Reply:
     """Ends the session of the token in `Authorization: Session TOKEN`; in force at once."""
     if not await node.authenticating.log_out(shown_token(request), origin=origin_of(request)):
         raise NotAuthenticated(
@@ -412,12 +391,9 @@ async def close_session(request: Request[Any, Any, Any], node: NodeDependency) -
 
 @post(
     "/peers/{peer:str}/password",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: NewPassword}, example={"password": "..."})},
+    opt=documented(bodies={JSON: NewPassword}, example={"password": "..."}),
 )
-async def set_password(
-    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def set_password(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """Sets a peer's password and ends all its sessions; for administrators."""
     by = require_admin(request, node)
     wanted = await _read(request, _READ_PASSWORD)
@@ -426,22 +402,20 @@ async def set_password(
     )
 
 
-@delete("/peers/{peer:str}/password", status_code=200)
-async def remove_password(
-    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@delete("/peers/{peer:str}/password")
+async def remove_password(request: HttpRequest, peer: FromPath[str], node: NodeDependency) -> Reply:
     """Takes a peer's password away and ends all its sessions; for administrators."""
     by = require_admin(request, node)
     return json_response(SessionsEnded(await node.logins.remove_password(peer, by=by)))
 
 
-def shown_token(request: Request[Any, Any, Any]) -> str:
+def shown_token(request: HttpRequest) -> str:
     """The session token in the header `Authorization: Session TOKEN`; empty when there is none."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == SCHEME else ""
 
 
-def origin_of(request: Request[Any, Any, Any]) -> str:
+def origin_of(request: HttpRequest) -> str:
     """Where a login comes from, for the limit on attempts; through a proxy that the site trusts it
     is the caller that the proxy names.
     """
@@ -450,7 +424,7 @@ def origin_of(request: Request[Any, Any, Any]) -> str:
     return guard.proxies.caller(request.headers, address)
 
 
-async def _read(request: Request[Any, Any, Any], decoder: ObjectDecoder[T]) -> T:
+async def _read(request: HttpRequest, decoder: ObjectDecoder[T]) -> T:
     body = await request.body()
     if len(body) > _MOST_BYTES:
         raise InvalidInput("the body is too long", code="auth.bad_request")

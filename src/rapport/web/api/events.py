@@ -8,10 +8,9 @@ disk.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from litestar import Request, Response, get, post
-from litestar import Request as HttpRequest
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import gaps_between
@@ -30,20 +29,26 @@ from rapport.web.cloudevents import (
     publish_readings,
     read_cloudevents,
 )
-from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    json_response,
+    post,
+    require_admin,
+    require_right,
+)
 from rapport.web.endpoint_docs import (
     ANY_JSON,
     BINARY_HEADERS,
-    DOC,
     EVENT_ARRAY,
     EXAMPLE_EVENT,
     IDEMPOTENCY_KEY,
     JSON,
     READING_TYPES,
-    EndpointDoc,
+    documented,
 )
 from rapport.web.event_view import in_interpretation
-from rapport.web.request_limits import ANY_QUERY
 from rapport.web.schemas import BatchShown, CloudEvent, Page, Published, reference
 
 _LONGEST_WAIT_MS = 60_000
@@ -51,23 +56,18 @@ _LONGEST_WAIT_MS = 60_000
 
 @post(
     "/channels/{name:str}/events",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={
-                EVENT_TYPE: CloudEvent,
-                BATCH_TYPE: EVENT_ARRAY,
-                JSON: {"anyOf": [reference(CloudEvent), EVENT_ARRAY]},
-            },
-            example=EXAMPLE_EVENT,
-            answer=Published,
-            parameters=BINARY_HEADERS,
-        )
-    },
+    opt=documented(
+        bodies={
+            EVENT_TYPE: CloudEvent,
+            BATCH_TYPE: EVENT_ARRAY,
+            JSON: {"anyOf": [reference(CloudEvent), EVENT_ARRAY]},
+        },
+        example=EXAMPLE_EVENT,
+        answer=Published,
+        parameters=BINARY_HEADERS,
+    ),
 )
-async def publish(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def publish(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Publishes CloudEvents: structured, binary (ce-* headers), or a JSON array; all or none."""
     identity = require_right(request, node, "publish", name)
     answer = await publish_events(node, identity, name, request.headers, await request.body())
@@ -76,20 +76,15 @@ async def publish(
 
 @post(
     "/sources/{source:str}",
-    opt={
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            bodies={JSON: ANY_JSON, **dict.fromkeys(READING_TYPES, ANY_JSON)},
-            parameters=IDEMPOTENCY_KEY,
-            example={"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0},
-            answer=Published,
-        ),
-    },
-    status_code=200,
+    opt=documented(
+        bodies={JSON: ANY_JSON, **dict.fromkeys(READING_TYPES, ANY_JSON)},
+        parameters=IDEMPOTENCY_KEY,
+        example={"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0},
+        answer=Published,
+        any_query=True,
+    ),
 )
-async def take_readings(
-    request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def take_readings(request: HttpRequest, source: FromPath[str], node: NodeDependency) -> Reply:
     """Stores readings of a declared source in its format, unchanged; mediation gives them a
     meaning later. With an Idempotency-Key a repeated request is stored once.
     """
@@ -100,16 +95,16 @@ async def take_readings(
     return Response(answer, media_type="application/json")
 
 
-@get("/channels/{name:str}/events", opt={DOC: EndpointDoc(answer=Page)})
+@get("/channels/{name:str}/events", opt=documented(answer=Page))
 async def read(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     name: FromPath[str],
     node: NodeDependency,
     after: Annotated[int, QueryParameter(ge=0)] = 0,
     limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 100,
     wait: FromQuery[str] = "0s",
     interpretation: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """Events after a position, waiting up to `wait` for a first one (long poll); in the words of an
     interpretation when one is named.
     """
@@ -141,18 +136,15 @@ async def read(
 
 @post(
     "/channels/{name:str}/requests",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: MessageRequest},
-            example={"query": "type = 'badge.seen'", "max_messages": 10},
-            answer=BatchShown,
-        )
-    },
+    opt=documented(
+        bodies={JSON: MessageRequest},
+        example={"query": "type = 'badge.seen'", "max_messages": 10},
+        answer=BatchShown,
+    ),
 )
 async def request_messages(
-    request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, name: FromPath[str], node: NodeDependency
+) -> Reply:
     """A batch of messages with the tokens of this set and of the one that follows."""
     wanted = read_request(await request.body())
     identity = require_right(request, node, "subscribe", name)
@@ -162,18 +154,15 @@ async def request_messages(
 
 @post(
     "/channels/{name:str}/acks",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: Answers},
-            example={"ack": ["17.3f2a9c01d4e5b6a7"], "nak": [], "delay_ms": 0, "error": ""},
-            answer=SettlementResult,
-        )
-    },
+    opt=documented(
+        bodies={JSON: Answers},
+        example={"ack": ["17.3f2a9c01d4e5b6a7"], "nak": [], "delay_ms": 0, "error": ""},
+        answer=SettlementResult,
+    ),
 )
 async def settle_deliveries(
-    request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, name: FromPath[str], node: NodeDependency
+) -> Reply:
     """Acks deliveries of a leased take, gives them back or renews their lease; answers when that is
     on disk.
     """
@@ -185,12 +174,9 @@ async def settle_deliveries(
 
 @post(
     "/pipeline/channels/{name:str}/events",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: EVENT_ARRAY}, example=[EXAMPLE_EVENT], answer=Published)},
+    opt=documented(bodies={JSON: EVENT_ARRAY}, example=[EXAMPLE_EVENT], answer=Published),
 )
-async def take_results(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def take_results(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Appends a JSON array of CloudEvents that the pipeline made, all or none, each once; for who
     may change the node.
     """

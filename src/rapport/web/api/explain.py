@@ -12,7 +12,7 @@ import asyncio
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import Channels
@@ -27,13 +27,15 @@ from rapport.policy.explain.explainer import Explainer
 from rapport.policy.explain.why_not import WhyNotQuestion, given_in
 from rapport.site.explain import explainer_of
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
     identity_of,
     json_response,
     require_right,
     require_unfiltered,
 )
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint_docs import documented
 
 
 class CausesView(CauseNode):
@@ -45,13 +47,10 @@ class CausesView(CauseNode):
 _SHOWN = ("events", "detections", "quarantine")
 
 
-@get("/explain/{event_id:str}", opt={DOC: EndpointDoc(answer=CausesView)})
+@get("/explain/{event_id:str}", opt=documented(answer=CausesView))
 async def explain(
-    request: Request[Any, Any, Any],
-    event_id: FromPath[str],
-    node: NodeDependency,
-    within: FromQuery[str] = "",
-) -> Response[bytes]:
+    request: HttpRequest, event_id: FromPath[str], node: NodeDependency, within: FromQuery[str] = ""
+) -> Reply:
     """The chain of causes from a message, detection or reading back to what was received; for who
     may read every channel that it shows. Each event says whether it was found in log or lake.
     """
@@ -64,16 +63,16 @@ async def explain(
     return json_response({**_members(tree), "notes": looked.notes})
 
 
-@get("/policies/{policy:str}/why-not", opt={DOC: EndpointDoc(answer=WhyNotAnswer)})
+@get("/policies/{policy:str}/why-not", opt=documented(answer=WhyNotAnswer))
 async def why_not(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     policy: FromPath[str],
     node: NodeDependency,
     at: FromQuery[str] = "",
     who: Annotated[list[str] | None, QueryParameter()] = None,
     window: FromQuery[str] = "",
     within: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """How a policy stood around a time (else: now), for `who` (ALIAS=ID, several) or whoever came
     nearest: each condition true, false or unknown, and the smallest change that would have been
     enough.
@@ -93,13 +92,10 @@ async def why_not(
     return json_response(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
 
 
-@get("/explain/{event_id:str}/why", opt={DOC: EndpointDoc(answer=Explanation)})
+@get("/explain/{event_id:str}/why", opt=documented(answer=Explanation))
 async def why(
-    request: Request[Any, Any, Any],
-    event_id: FromPath[str],
-    node: NodeDependency,
-    within: FromQuery[str] = "",
-) -> Response[bytes]:
+    request: HttpRequest, event_id: FromPath[str], node: NodeDependency, within: FromQuery[str] = ""
+) -> Reply:
     """The conditions behind a detection, with readings and raw values; its id or the beginning."""
     _allow_shown(request, node)
 
@@ -123,12 +119,12 @@ def channels_in(tree: CauseNode) -> set[str]:
     return {tree.channel}.union(*map(channels_in, tree.causes))
 
 
-def _allow_shown(request: Request[Any, Any, Any], node: Node) -> None:
+def _allow_shown(request: HttpRequest, node: Node) -> None:
     for channel in _SHOWN:
         require_unfiltered(request, node, channel)
 
 
-async def _explainer(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Explainer:
+async def _explainer(request: HttpRequest, node: Node, channels: Channels) -> Explainer:
     identity = identity_of(request)
 
     def may_read(channel: str) -> bool:

@@ -6,10 +6,10 @@ Needs the right to read the channel. To follow a channel from there, see `event_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.event_lookup import TimeRange, find_newest
@@ -18,8 +18,15 @@ from rapport.core.codec import stored_cloudevent
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.times import parse_time
-from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_right
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    identity_of,
+    json_response,
+    require_right,
+)
+from rapport.web.endpoint_docs import documented
 from rapport.web.schemas import StoredCloudEvent
 
 
@@ -53,8 +60,8 @@ class EventSearch(msgspec.Struct, frozen=True, kw_only=True):
     """The newest position of the channel: follow it from here."""
 
 
-@get("/channels", opt={DOC: EndpointDoc(answer=ChannelList)})
-async def list_channels(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/channels", opt=documented(answer=ChannelList))
+async def list_channels(request: HttpRequest, node: NodeDependency) -> Reply:
     """The channels that the caller may read, with the newest event of each."""
     identity, lines = identity_of(request), []
     for name in node.channels.names():
@@ -68,9 +75,9 @@ async def list_channels(request: Request[Any, Any, Any], node: NodeDependency) -
     return json_response(ChannelList(lines))
 
 
-@get("/channels/{name:str}/search", opt={DOC: EndpointDoc(answer=EventSearch)})
+@get("/channels/{name:str}/search", opt=documented(answer=EventSearch))
 async def search_events(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     name: FromPath[str],
     node: NodeDependency,
     condition: Annotated[str, QueryParameter(name="query")] = "",
@@ -79,7 +86,7 @@ async def search_events(
     end: Annotated[str, QueryParameter(name="to")] = "",
     before: Annotated[int, QueryParameter(ge=0, le=2**62)] = 0,
     limit: Annotated[int, QueryParameter(ge=1, le=500)] = 50,
-) -> Response[bytes]:
+) -> Reply:
     """The newest events of a channel that fulfil a condition, newest first; of those received in a
     time, or before a position.
     """

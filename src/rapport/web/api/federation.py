@@ -4,10 +4,8 @@ see it. [CH-11, CN-12]
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import get
 from litestar.params import FromPath
 
 from rapport.channel.federation import check_node_id, is_shared
@@ -16,13 +14,16 @@ from rapport.core.errors import NotAllowed, TooLarge
 from rapport.core.json_objects import ObjectDecoder
 from rapport.node.network import Network, network_of
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
     identity_of,
     json_response,
+    post,
     require_right,
     require_role,
 )
-from rapport.web.endpoint_docs import DOC, EXAMPLE_EVENT, JSON, JSON_OBJECT, EndpointDoc
+from rapport.web.endpoint_docs import EXAMPLE_EVENT, JSON, JSON_OBJECT, documented
 
 
 class _HandedOver(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,7 +35,7 @@ _READ = ObjectDecoder(_HandedOver, fault="this is not what a node hands over", c
 
 
 @get("/federation")
-async def hello(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def hello(request: HttpRequest, node: NodeDependency) -> Reply:
     """This node's id, and the channels the caller may read."""
     identity = identity_of(request)
     names = [
@@ -45,17 +46,11 @@ async def hello(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
 
 @post(
     "/federation/channels/{name:str}/events",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: JSON_OBJECT},
-            example={"node": "0123456789abcdef", "events": [EXAMPLE_EVENT]},
-        )
-    },
+    opt=documented(
+        bodies={JSON: JSON_OBJECT}, example={"node": "0123456789abcdef", "events": [EXAMPLE_EVENT]}
+    ),
 )
-async def take_over(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def take_over(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Takes in another node's events, each once; answers when they are on disk. Those that change
     this node (`interpretations`) only from who may change it.
     """
@@ -76,15 +71,15 @@ async def take_over(
 
 
 @get("/federation/links")
-async def links(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def links(request: HttpRequest, node: NodeDependency) -> Reply:
     """State of every link and bridge of this node; for administrators."""
     node.rights.check_admin(identity_of(request))
     rows = [*node.links.status(), *node.bridges.status()]
     return json_response([msgspec.to_builtins(row) for row in rows])
 
 
-@get("/network", opt={DOC: EndpointDoc(answer=Network)})
-async def network(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/network", opt=documented(answer=Network))
+async def network(request: HttpRequest, node: NodeDependency) -> Reply:
     """This node and everything that it is connected to: links, MQTT brokers, context brokers,
     ensemble nodes and pushes, with state, what waits and why something is cut off; of pushes the
     caller's own, all for administrators. Needs the role viewer.

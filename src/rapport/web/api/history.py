@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any
 
 import msgspec
-from litestar import Request, Response, delete, get, post
+from litestar import Response, get
 from litestar.params import FromPath
 
 from rapport.core.json_objects import ObjectDecoder
@@ -19,12 +18,16 @@ from rapport.node.history_runs import HistoryRequest, HistoryResult, HistoryRun
 from rapport.node.node import Node
 from rapport.site.pipeline import RunPlaces, is_held, read_status
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
+    delete,
     json_response,
+    post,
     require_any_right,
     require_role,
 )
-from rapport.web.endpoint_docs import DOC, HTML, JSON, EndpointDoc
+from rapport.web.endpoint_docs import HTML, JSON, TEXT, documented
 
 
 class HistoryRunList(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +59,8 @@ _READ_REQUEST = ObjectDecoder(
 )
 
 
-@get("/history/runs", opt={DOC: EndpointDoc(answer=HistoryRunList)})
-async def list_runs(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/history/runs", opt=documented(answer=HistoryRunList))
+async def list_runs(request: HttpRequest, node: NodeDependency) -> Reply:
     """All runs with their state and progress, newest first."""
     require_any_right(request, node, "runs over history")
     return json_response(
@@ -81,16 +84,14 @@ def _spark_ui(node: Node) -> Iterator[str]:
 @post(
     "/history/runs",
     status_code=201,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: HistoryRequest},
-            example={"policy": "too-warm", "history": "log"},
-            answer=HistoryRun,
-            statuses=("201",),
-        )
-    },
+    opt=documented(
+        bodies={JSON: HistoryRequest},
+        example={"policy": "too-warm", "history": "log"},
+        answer=HistoryRun,
+        statuses=("201",),
+    ),
 )
-async def start_run(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def start_run(request: HttpRequest, node: NodeDependency) -> Reply:
     """Puts a run into the queue; one runs at a time. 429 when too many wait."""
     identity = require_role(request, node, "editor")
     wanted = _READ_REQUEST.decode(await request.body())
@@ -98,23 +99,16 @@ async def start_run(request: Request[Any, Any, Any], node: NodeDependency) -> Re
     return json_response(run, status=201)
 
 
-@get("/history/runs/{run:str}", opt={DOC: EndpointDoc(answer=HistoryRunView)})
-async def show_run(
-    request: Request[Any, Any, Any], run: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@get("/history/runs/{run:str}", opt=documented(answer=HistoryRunView))
+async def show_run(request: HttpRequest, run: FromPath[str], node: NodeDependency) -> Reply:
     """One run, and what it found."""
     require_any_right(request, node, "runs over history")
     found = node.history_runs.get(run)
     return json_response(HistoryRunView(run=found, result=await node.history_runs.result(run)))
 
 
-@get(
-    "/history/runs/{run:str}/report",
-    opt={DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
-)
-async def show_report(
-    request: Request[Any, Any, Any], run: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@get("/history/runs/{run:str}/report", opt=documented(answer=TEXT, media=(HTML,)))
+async def show_report(request: HttpRequest, run: FromPath[str], node: NodeDependency) -> Reply:
     """The page that the command wrote, as a file to keep."""
     require_any_right(request, node, "runs over history")
     page = await node.history_runs.report(run)
@@ -122,10 +116,8 @@ async def show_report(
     return Response(page, media_type="text/html", headers=headers)
 
 
-@delete("/history/runs/{run:str}", status_code=200, opt={DOC: EndpointDoc(answer=HistoryRun)})
-async def cancel_run(
-    request: Request[Any, Any, Any], run: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@delete("/history/runs/{run:str}", opt=documented(answer=HistoryRun))
+async def cancel_run(request: HttpRequest, run: FromPath[str], node: NodeDependency) -> Reply:
     """Ends a run that waits or runs, with all its processes; removes one that is over."""
     require_role(request, node, "editor")
     return json_response(await node.history_runs.cancel(run))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery
 
 from rapport.core.errors import InvalidInput, UnknownName
@@ -43,14 +43,17 @@ from rapport.mediation.outgoing.client_mediator import export_interpretations
 from rapport.mediation.quarantine.index import QuarantineFilter, group_quarantined
 from rapport.node.node import Node
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
     json_response,
+    post,
     require_admin,
     require_any_right,
     require_role,
     require_unfiltered,
 )
-from rapport.web.endpoint_docs import CHANGE_BODIES, DOC, JSON, EndpointDoc
+from rapport.web.endpoint_docs import CHANGE_BODIES, JSON, documented
 from rapport.web.schemas import reference
 
 KINDS: dict[str, FileKind] = {
@@ -65,13 +68,16 @@ KINDS: dict[str, FileKind] = {
 """Content types of files of declarations."""
 JSON_TYPES = ("", "application/json")
 
+_CHANGE = documented(
+    bodies=CHANGE_BODIES,
+    example={"changes": [{"type": "remove", "name": "us"}]},
+    answer=ChangeResult,
+)
 HowGiven = FromQuery[Literal["declare", "augment", "replace"]]
 
 
-@get("/interpretations", opt={DOC: EndpointDoc(answer=InterpretationOverview)})
-async def list_interpretations(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+@get("/interpretations", opt=documented(answer=InterpretationOverview))
+async def list_interpretations(request: HttpRequest, node: NodeDependency) -> Reply:
     """All interpretations in force with parents and versions, and those that are refused."""
     require_any_right(request, node, "interpretations")
     updating = node.meanings.updating
@@ -81,16 +87,16 @@ async def list_interpretations(
 
 @get(
     "/interpretations/changes",
-    opt={DOC: EndpointDoc(answer={"type": "array", "items": reference(ChangeView)})},
+    opt=documented(answer={"type": "array", "items": reference(ChangeView)}),
 )
-async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def list_changes(request: HttpRequest, node: NodeDependency) -> Reply:
     """The history of changes, oldest first, with what became of each."""
     require_any_right(request, node, "interpretations")
     return json_response([change_view(*each) for each in node.meanings.updating.history()])
 
 
 @get("/interpretations/spoken")
-async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def spoken(request: HttpRequest, node: NodeDependency) -> Reply:
     """The interpretations in force, for clients that mediate themselves."""
     require_any_right(request, node, "interpretations")
     body = await node.meanings.updating.inspect(
@@ -101,10 +107,10 @@ async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
 
 @get(
     "/interpretations/{interpretation:path}",
-    opt={DOC: EndpointDoc(media=(JSON, "text/x-python; charset=utf-8"))},
+    opt=documented(media=(JSON, "text/x-python; charset=utf-8")),
 )
 async def show_interpretation(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     interpretation: FromPath[str],
     node: NodeDependency,
     direction: FromQuery[Literal["in", "out"]] = "in",
@@ -129,46 +135,20 @@ async def show_interpretation(
     return json_response(found)
 
 
-@post(
-    "/interpretations/changes",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies=CHANGE_BODIES,
-            example={"changes": [{"type": "remove", "name": "us"}]},
-            answer=ChangeResult,
-        )
-    },
-)
+@post("/interpretations/changes", opt=_CHANGE)
 async def change(
-    request: Request[Any, Any, Any],
-    node: NodeDependency,
-    how: HowGiven = "declare",
-    old: FromQuery[str] = "",
-) -> Response[bytes]:
+    request: HttpRequest, node: NodeDependency, how: HowGiven = "declare", old: FromQuery[str] = ""
+) -> Reply:
     """Changes interpretations, all or nothing; answers when it is on record and in force."""
     identity = require_role(request, node, "editor")
     want = await _change_request(request, how, old)
     return json_response(await node.meanings.updating.change(want, by=identity))
 
 
-@post(
-    "/interpretations/check",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies=CHANGE_BODIES,
-            example={"changes": [{"type": "remove", "name": "us"}]},
-            answer=ChangeResult,
-        )
-    },
-)
+@post("/interpretations/check", opt=_CHANGE)
 async def check(
-    request: Request[Any, Any, Any],
-    node: NodeDependency,
-    how: HowGiven = "declare",
-    old: FromQuery[str] = "",
-) -> Response[bytes]:
+    request: HttpRequest, node: NodeDependency, how: HowGiven = "declare", old: FromQuery[str] = ""
+) -> Reply:
     """Reports the effects of a change without making it. Costs as much as the change."""
     require_role(request, node, "editor")
     return json_response(
@@ -177,7 +157,7 @@ async def check(
 
 
 async def _change_request(
-    request: Request[Any, Any, Any], how: FileAction, old: str
+    request: HttpRequest, how: FileAction, old: str
 ) -> Callable[[ActiveInterpretations], ChangeRequest]:
     """What the body asks for; files are read beside the loop, when it is known what is in force."""
     body = await request.body()
@@ -221,12 +201,12 @@ _READ_AGAIN = ObjectDecoder(RemediationBody, fault=_FAULT, code=_CODE)
 
 @get("/quarantine")
 async def list_held(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     source: FromQuery[str] = "",
     reason: FromQuery[str] = "",
     since: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """Quarantined events by source and reason, and the released ones by source."""
     require_unfiltered(request, node, "quarantine")
     held_back = node.releasing.index
@@ -238,9 +218,7 @@ async def list_held(
 
 
 @get("/quarantine/{held:str}")
-async def show_held(
-    request: Request[Any, Any, Any], held: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def show_held(request: HttpRequest, held: FromPath[str], node: NodeDependency) -> Reply:
     """The state of one quarantined event."""
     require_unfiltered(request, node, "quarantine")
     await node.releasing.index.refresh()
@@ -252,12 +230,9 @@ async def show_held(
 
 @post(
     "/quarantine/release",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(bodies={JSON: ReleaseBody}, example={"source": "readers", "dry_run": True})
-    },
+    opt=documented(bodies={JSON: ReleaseBody}, example={"source": "readers", "dry_run": True}),
 )
-async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def release(request: HttpRequest, node: NodeDependency) -> Reply:
     """Releases quarantined events: mediates them by the interpretations in force now."""
     identity = require_role(request, node, "operator")
     wanted = _READ_RELEASE.decode(await request.body())
@@ -272,9 +247,7 @@ async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Resp
 
 
 @get("/quarantine/releases/{id:str}")
-async def show_release(
-    request: Request[Any, Any, Any], id: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def show_release(request: HttpRequest, id: FromPath[str], node: NodeDependency) -> Reply:
     """Progress of a release, and the results of the policies' re-evaluation."""
     require_unfiltered(request, node, "quarantine")
     return json_response(await node.releasing.state(id))
@@ -282,14 +255,9 @@ async def show_release(
 
 @post(
     "/interpretations/again",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: RemediationBody}, example={"source": "readers", "dry_run": True}
-        )
-    },
+    opt=documented(bodies={JSON: RemediationBody}, example={"source": "readers", "dry_run": True}),
 )
-async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def again(request: HttpRequest, node: NodeDependency) -> Reply:
     """Mediates raw events of a source again; differing readings are corrected."""
     identity = require_role(request, node, "operator")
     wanted = _READ_AGAIN.decode(await request.body())
@@ -303,16 +271,14 @@ async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     return await _start_release(node, request_made, wanted.dry_run)
 
 
-@post("/interpretations/reload", status_code=200)
-async def reload(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@post("/interpretations/reload")
+async def reload(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes the interpretations from the site's files; a fault leaves everything as it was."""
     require_admin(request, node)
     return json_response(await node.meanings.reload())
 
 
-async def _start_release(
-    node: Node, request_made: ReleaseRequest, dry_run: bool
-) -> Response[bytes]:
+async def _start_release(node: Node, request_made: ReleaseRequest, dry_run: bool) -> Reply:
     if dry_run:
         return json_response(await node.releasing.try_out(request_made))
     return json_response({"release": await node.releasing.request(request_made)})

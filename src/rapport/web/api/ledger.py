@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from litestar import Request, Response, get
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
@@ -29,16 +29,22 @@ from rapport.communication.ledger_export import (
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_time
-from rapport.web.endpoint import NodeDependency, json_response, require_unfiltered
-from rapport.web.endpoint_docs import CSV, DOC, JSON, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    json_response,
+    require_unfiltered,
+)
+from rapport.web.endpoint_docs import CSV, JSON, documented
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
 State = Annotated[str, QueryParameter(name="state")]
 
 
-@get("/ledger", opt={DOC: EndpointDoc(answer=LedgerRow, is_list=True)})
+@get("/ledger", opt=documented(answer=LedgerRow, is_list=True))
 async def ledger(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     message: FromQuery[str] = "",
     person: FromQuery[str] = "",
@@ -49,7 +55,7 @@ async def ledger(
     until: FromQuery[str] = "",
     after: FromQuery[str] = "",
     limit: Limit = 200,
-) -> Response[bytes]:
+) -> Reply:
     """The newest state of each message at each person and address, newest change first."""
     require_unfiltered(request, node, "log")
     question = Question(
@@ -67,9 +73,9 @@ async def ledger(
     return _paged(request, page.rows, page.next)
 
 
-@get("/ledger/messages", opt={DOC: EndpointDoc(answer=MessageRow, is_list=True)})
+@get("/ledger/messages", opt=documented(answer=MessageRow, is_list=True))
 async def ledger_messages(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     became: State = "",
     policy: FromQuery[str] = "",
@@ -78,7 +84,7 @@ async def ledger_messages(
     until: FromQuery[str] = "",
     after: FromQuery[str] = "",
     limit: Limit = 200,
-) -> Response[bytes]:
+) -> Reply:
     """The messages with their state and first answer, newest first."""
     require_unfiltered(request, node, "log")
     question = Question(
@@ -94,13 +100,13 @@ async def ledger_messages(
     return _paged(request, page.messages, page.next)
 
 
-@get("/ledger/messages/{message:str}", opt={DOC: EndpointDoc(answer=MessageView)})
+@get("/ledger/messages/{message:str}", opt=documented(answer=MessageView))
 async def ledger_message(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     message: FromPath[str],
     node: NodeDependency,
     timeline: FromQuery[bool] = True,
-) -> Response[bytes]:
+) -> Reply:
     """One message: how it stands, how far it got with each person, and what happened in order."""
     require_unfiltered(request, node, "log")
     return json_response(await show_message(node.ledger, message, with_timeline=timeline))
@@ -110,9 +116,9 @@ PARQUET = "application/vnd.apache.parquet"
 _EXPORTS: dict[ExportFormat, str] = {"csv": CSV, "parquet": PARQUET}
 
 
-@get("/ledger/records", opt={DOC: EndpointDoc(answer=LedgerRecords, media=(JSON, CSV, PARQUET))})
+@get("/ledger/records", opt=documented(answer=LedgerRecords, media=(JSON, CSV, PARQUET)))
 async def ledger_records(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     person: FromQuery[str] = "",
     kind: FromQuery[str] = "",
@@ -167,7 +173,7 @@ def _moment(text: str) -> int:
     return parse_time(text) if text else 0
 
 
-def _paged(request: Request[Any, Any, Any], rows: list[Any], after: str) -> Response[bytes]:
+def _paged(request: HttpRequest, rows: list[Any], after: str) -> Reply:
     headers = {}
     if after:
         parameters = {key: value for key, value in request.query_params.items() if key != "after"}

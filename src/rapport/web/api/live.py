@@ -7,19 +7,18 @@ goes on by comparing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator
 
 import msgspec
-from litestar import Request, get
+from litestar import get
 from litestar.response import Stream
 
 from rapport.node.network import network_mark
 from rapport.node.node import Node
 from rapport.web.channel_socket import PushConnections
-from rapport.web.endpoint import NodeDependency, require_any_right
-from rapport.web.endpoint_docs import DOC, EndpointDoc
-from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
+from rapport.web.endpoint import HttpRequest, NodeDependency, require_any_right
+from rapport.web.endpoint_docs import TEXT, documented
+from rapport.web.event_stream import BEAT_MS, sse, sse_event
 
 _EVERY_MS = 1_000
 _CHANNELS = ("events", "detections", "log", "quarantine", "policies", "dead_letters")
@@ -40,35 +39,27 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Differs when a link, a neighbour or a push moved."""
 
 
-@get(
-    "/live",
-    opt={DOC: EndpointDoc(answer={"type": "string"}, media=("text/event-stream; charset=utf-8",))},
-)
-async def follow(request: Request[Any, Any, Any], node: NodeDependency) -> Stream:
+@get("/live", opt=documented(answer=TEXT, media=("text/event-stream; charset=utf-8",)))
+async def follow(request: HttpRequest, node: NodeDependency) -> Stream:
     """What moved at the node, for pages that show it."""
     identity = require_any_right(request, node, "the state of the node")
     live: PushConnections = request.app.state.live
     live.check_room()
-    return Stream(_states(live, node, identity), media_type="text/event-stream")
+    return sse(live, _states(node, identity))
 
 
-async def _states(live: PushConnections, node: Node, identity: str) -> AsyncIterator[bytes]:
-    live.join()
-    try:
-        yield f"retry: {RETRY_MS}\n\n".encode()
-        shown, quiet_ms = None, 0
-        while not node.closing.is_set():
-            state = _state(node, identity)
-            if state != shown:
-                shown, quiet_ms = state, 0
-                yield sse_event("state", state)
-            elif quiet_ms >= BEAT_MS:
-                quiet_ms = 0
-                yield b": beat\n\n"
-            await node.clock.sleep(_EVERY_MS)
-            quiet_ms += _EVERY_MS
-    finally:
-        live.leave()
+async def _states(node: Node, identity: str) -> AsyncGenerator[bytes]:
+    shown, quiet_ms = None, 0
+    while not node.closing.is_set():
+        state = _state(node, identity)
+        if state != shown:
+            shown, quiet_ms = state, 0
+            yield sse_event("state", state)
+        elif quiet_ms >= BEAT_MS:
+            quiet_ms = 0
+            yield b": beat\n\n"
+        await node.clock.sleep(_EVERY_MS)
+        quiet_ms += _EVERY_MS
 
 
 def _state(node: Node, identity: str) -> LiveState:

@@ -6,10 +6,10 @@ is in force when the response arrives.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, delete, get, post, put
+from litestar import get, put
 from litestar.params import FromPath, QueryParameter
 
 from rapport.communication.message_info import (
@@ -22,8 +22,17 @@ from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import Identifier
 from rapport.node.node import Node
-from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
-from rapport.web.endpoint_docs import DOC, EXAMPLE_INFORMATION, JSON, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    delete,
+    json_response,
+    post,
+    require_admin,
+    require_right,
+)
+from rapport.web.endpoint_docs import EXAMPLE_INFORMATION, JSON, documented
 
 _READ_INFO = ObjectDecoder(
     MessageInformation,
@@ -35,10 +44,10 @@ _READ_INFO = ObjectDecoder(
 
 @get("/messages/info")
 async def list_info(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     message: Annotated[str, QueryParameter(name="id")] = "",
-) -> Response[bytes]:
+) -> Reply:
     """Information on every type of message; with an id, on that message (for readers of `log`)."""
     if not message:
         return json_response(
@@ -49,15 +58,13 @@ async def list_info(
 
 
 @get("/messages/info/{kind:str}")
-async def show_type_info(kind: FromPath[str], node: NodeDependency) -> Response[bytes]:
+async def show_type_info(kind: FromPath[str], node: NodeDependency) -> Reply:
     """What a type of message means, in words and as JSON Schema, and how to answer it."""
     return _found(await node.services.infos.info_for_message(type=kind))
 
 
 @get("/messages/info/{kind:str}/{subtype:str}")
-async def show_info(
-    kind: FromPath[str], subtype: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def show_info(kind: FromPath[str], subtype: FromPath[str], node: NodeDependency) -> Reply:
     """What a message of a type and subtype means, in words and as JSON Schema, and how to answer
     it.
     """
@@ -66,51 +73,41 @@ async def show_info(
 
 @put(
     "/messages/info/{kind:str}",
-    opt={DOC: EndpointDoc(bodies={JSON: MessageInformation}, example=EXAMPLE_INFORMATION)},
+    opt=documented(bodies={JSON: MessageInformation}, example=EXAMPLE_INFORMATION),
 )
-async def put_type_info(
-    request: Request[Any, Any, Any], kind: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def put_type_info(request: HttpRequest, kind: FromPath[str], node: NodeDependency) -> Reply:
     """Sets the information of a type of message, from now on and durably."""
     return await _put(request, node, kind, "")
 
 
 @put(
     "/messages/info/{kind:str}/{subtype:str}",
-    opt={DOC: EndpointDoc(bodies={JSON: MessageInformation}, example=EXAMPLE_INFORMATION)},
+    opt=documented(bodies={JSON: MessageInformation}, example=EXAMPLE_INFORMATION),
 )
 async def put_info(
-    request: Request[Any, Any, Any],
-    kind: FromPath[str],
-    subtype: FromPath[str],
-    node: NodeDependency,
-) -> Response[bytes]:
+    request: HttpRequest, kind: FromPath[str], subtype: FromPath[str], node: NodeDependency
+) -> Reply:
     """Sets the information of a type and subtype of message, from now on and durably."""
     return await _put(request, node, kind, subtype)
 
 
-@delete("/messages/info/{kind:str}", status_code=200)
+@delete("/messages/info/{kind:str}")
 async def remove_type_info(
-    request: Request[Any, Any, Any], kind: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, kind: FromPath[str], node: NodeDependency
+) -> Reply:
     """Removes stored information; that of the site file, or the built-in one, applies again."""
     return await _remove(request, node, kind, "")
 
 
-@delete("/messages/info/{kind:str}/{subtype:str}", status_code=200)
+@delete("/messages/info/{kind:str}/{subtype:str}")
 async def remove_info(
-    request: Request[Any, Any, Any],
-    kind: FromPath[str],
-    subtype: FromPath[str],
-    node: NodeDependency,
-) -> Response[bytes]:
+    request: HttpRequest, kind: FromPath[str], subtype: FromPath[str], node: NodeDependency
+) -> Reply:
     """Removes stored information; that of the site file, or the built-in one, applies again."""
     return await _remove(request, node, kind, subtype)
 
 
-async def _put(
-    request: Request[Any, Any, Any], node: Node, kind: str, subtype: str
-) -> Response[bytes]:
+async def _put(request: HttpRequest, node: Node, kind: str, subtype: str) -> Reply:
     identity = require_admin(request, node)
     given = _READ_INFO.decode(await request.body())
     infos = node.services.infos
@@ -118,16 +115,14 @@ async def _put(
     return _found(await infos.info_for_message(type=kind, subtype=subtype))
 
 
-async def _remove(
-    request: Request[Any, Any, Any], node: Node, kind: str, subtype: str
-) -> Response[bytes]:
+async def _remove(request: HttpRequest, node: Node, kind: str, subtype: str) -> Reply:
     identity = require_admin(request, node)
     if not await node.services.infos.remove_message_info(kind, subtype, by=identity):
         raise UnknownName("information that was put", f"{kind} {subtype}".strip())
     return json_response({"removed": {"type": kind, "subtype": subtype}})
 
 
-def _found(found: MessageInfoEntry) -> Response[bytes]:
+def _found(found: MessageInfoEntry) -> Reply:
     return json_response(shown_information(found))
 
 
@@ -162,7 +157,7 @@ _READ_RULE = ObjectDecoder(
 
 
 @get("/routing")
-async def list_rules(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def list_rules(request: HttpRequest, node: NodeDependency) -> Reply:
     """The routing rules in force, in their order; needs the right to read `log`."""
     require_right(request, node, "subscribe", "log")
     routing = node.services.routing
@@ -177,14 +172,12 @@ async def list_rules(request: Request[Any, Any, Any], node: NodeDependency) -> R
 @post(
     "/routing",
     status_code=201,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: NewRule},
-            example={"type": "TASK", "sender": "peer:ana", "to": ["collective:watchers"]},
-        )
-    },
+    opt=documented(
+        bodies={JSON: NewRule},
+        example={"type": "TASK", "sender": "peer:ana", "to": ["collective:watchers"]},
+    ),
 )
-async def add_rule(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def add_rule(request: HttpRequest, node: NodeDependency) -> Reply:
     """Adds a routing rule for good; it is in force when this is answered."""
     identity = require_admin(request, node)
     new = _READ_RULE.decode(await request.body())
@@ -192,10 +185,8 @@ async def add_rule(request: Request[Any, Any, Any], node: NodeDependency) -> Res
     return json_response({"id": added}, status=201)
 
 
-@delete("/routing/{rule:str}", status_code=200)
-async def remove_rule(
-    request: Request[Any, Any, Any], rule: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@delete("/routing/{rule:str}")
+async def remove_rule(request: HttpRequest, rule: FromPath[str], node: NodeDependency) -> Reply:
     """Takes a routing rule out for good and gives it back; it is not applied any more."""
     identity = require_admin(request, node)
     routing = node.services.routing

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.access.identities import LOCAL, NOBODY, FailedAttempts
@@ -44,33 +44,33 @@ from rapport.node.node import Node
 from rapport.web.api.directory import origin_of, shown_token
 from rapport.web.cloudevents import BATCH_TYPE, EVENT_TYPE, read_cloudevents
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
     identity_of,
     json_response,
+    post,
     require_right,
     require_role,
     require_unfiltered,
 )
 from rapport.web.endpoint_docs import (
     ANY_JSON,
-    DOC,
     FORM,
     FORM_FIELDS,
     JSON,
     JSON_OBJECT,
     MESSAGE_SCHEMA,
-    EndpointDoc,
+    documented,
 )
-from rapport.web.request_limits import ANY_QUERY
 from rapport.web.schemas import CloudEvent
-from rapport.web.security import OPEN
 
 _ORDERS = ("newest", "oldest")
 
 
 @get("/messages")
 async def list_messages(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     message: Annotated[str, QueryParameter(name="id")] = "",
     kind: Annotated[str, QueryParameter(name="type")] = "",
@@ -86,7 +86,7 @@ async def list_messages(
     order: FromQuery[str] = "newest",
     limit: Annotated[int, QueryParameter(ge=1, le=MOST_PER_PAGE)] = 100,
     token: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """Handled messages by criteria (type, sender, receiver, conversation, time, content, fate), or
     the page of a token from an earlier page. Needs the right to read `log`.
     """
@@ -151,34 +151,26 @@ class AcceptedMessages(msgspec.Struct, frozen=True):
 @post(
     "/messages",
     status_code=202,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: {"anyOf": [JSON_OBJECT, {"type": "array", "items": JSON_OBJECT}]}},
-            example={
-                "type": "NOTIFICATION",
-                "subtype": "MESSAGE",
-                "sender": "component:app",
-                "receiver": "collective:guards",
-                "content": "Please come to the gate",
-                "wishes": {"least": 1, "answer_within": 600_000},
-            },
-        )
-    },
+    opt=documented(
+        bodies={JSON: {"anyOf": [JSON_OBJECT, {"type": "array", "items": JSON_OBJECT}]}},
+        example={
+            "type": "NOTIFICATION",
+            "subtype": "MESSAGE",
+            "sender": "component:app",
+            "receiver": "collective:guards",
+            "content": "Please come to the gate",
+            "wishes": {"least": 1, "answer_within": 600_000},
+        },
+    ),
 )
-async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def send_messages(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes one message, or an array of them, to be handled. Those of applications that ask the
     same are taken all or none; others one by one, up to the first that is refused.
     """
     identity = identity_of(request)
     if not node.rights.allows_role(identity, "operator"):
         require_right(request, node, "publish", "input")
-    parts = _parts(await request.body())
-    if len(parts) > node.settings.max_batch:
-        raise TooLarge(
-            f"{len(parts)} messages in one request; the limit is {node.settings.max_batch}",
-            code="message.batch_too_large",
-        )
-    wanted = [_read(part) for part in parts]
+    wanted = [_read(part) for part in _parts(await request.body(), node.settings.max_batch)]
     messages, wishes = [message for message, _ in wanted], [options for _, options in wanted]
     node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
     await run_blocking(lambda: _check_receivers(node, messages, wishes))
@@ -195,11 +187,11 @@ class ClosedMessage(msgspec.Struct, frozen=True):
 @post(
     "/messages/{message:str}/close",
     status_code=202,
-    opt={DOC: EndpointDoc(answer=ClosedMessage, statuses=("202",))},
+    opt=documented(answer=ClosedMessage, statuses=("202",)),
 )
 async def close_message(
-    request: Request[Any, Any, Any], message: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, message: FromPath[str], node: NodeDependency
+) -> Reply:
     """Closes an open message: nobody is asked any more. One that is over stays as it is."""
     identity = require_role(request, node, "operator")
     found = await show_message(node.ledger, message, with_timeline=False)
@@ -208,14 +200,20 @@ async def close_message(
     return json_response(ClosedMessage(message), status=202)
 
 
-def _parts(body: bytes) -> list[bytes]:
-    """The messages of a body, each as JSON."""
+def _parts(body: bytes, most: int) -> list[bytes]:
+    """The messages of a body, each as JSON; raises InvalidInput, TooLarge."""
     if body.lstrip()[:1] != b"[":
         return [body]
     try:
-        return [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
+        parts = [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}", code="message.not_a_message") from None
+    if len(parts) > most:
+        raise TooLarge(
+            f"{len(parts)} messages in one request; the limit is {most}",
+            code="message.batch_too_large",
+        )
+    return parts
 
 
 def _read(body: bytes) -> tuple[Message, DeliveryOptions]:
@@ -299,49 +297,30 @@ class MessageResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @post(
     "/sessions/messages",
-    opt={
-        OPEN: True,
-        DOC: EndpointDoc(
-            bodies={JSON: ANY_JSON},
-            example={"type": "TASK", "subtype": "DONE", "sender": "peer:ana"},
-            statuses=("202",),
-        ),
-    },
+    opt=documented(
+        bodies={JSON: ANY_JSON},
+        example={"type": "TASK", "subtype": "DONE", "sender": "peer:ana"},
+        statuses=("202",),
+        is_open=True,
+    ),
     status_code=202,
 )
-async def take_peer_messages(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+async def take_peer_messages(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes one message of a logged-in peer, or an array of them; answered when they are on disk.
 
     Those that are refused have a reason; when none was taken, the first one's is the answer.
     """
     token = shown_token(request)
-    messages = [_with_token(one, token) for one in _read_peer_messages(await request.body())]
+    parts = _parts(await request.body(), _MOST_MESSAGES)
+    if not parts:
+        raise InvalidInput("there is no message", code="message.not_a_message")
+    messages = [_with_token(Message.from_json(part), token) for part in parts]
     arrived = await node.arrivals.publish(
         messages, adapter=SESSION_ADAPTER, origin=origin_of(request), answers_back=True
     )
     if not any(one.accepted or one.held or one.reply for one in arrived):
         raise _fault(arrived)
     return json_response({"messages": [_result_of(one) for one in arrived]}, status=202)
-
-
-def _read_peer_messages(body: bytes) -> list[Message]:
-    """The messages of a body; raises InvalidInput, TooLarge."""
-    if body.lstrip()[:1] != b"[":
-        return [Message.from_json(body)]
-    try:
-        parts = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidInput("the body is not JSON", code="message.not_a_message") from None
-    if len(parts) > _MOST_MESSAGES:
-        raise TooLarge(
-            f"{len(parts)} messages in one request; the limit is {_MOST_MESSAGES}",
-            code="message.batch_too_large",
-        )
-    if not parts:
-        raise InvalidInput("there is no message", code="message.not_a_message")
-    return [Message.from_json(bytes(part)) for part in parts]
 
 
 def _with_token(message: Message, token: str) -> Message:
@@ -393,24 +372,20 @@ SIGNED = "signature"
 
 @post(
     "/inputs/{name:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            bodies={
-                JSON: {"anyOf": [MESSAGE_SCHEMA, {"type": "array", "items": MESSAGE_SCHEMA}]},
-                EVENT_TYPE: CloudEvent,
-                FORM: FORM_FIELDS,
-            },
-            example={"type": "REPLY", "subtype": "TEXT", "sender": "peer:ana", "content": "yes"},
-            statuses=("202",),
-        ),
-    },
+    opt=documented(
+        bodies={
+            JSON: {"anyOf": [MESSAGE_SCHEMA, {"type": "array", "items": MESSAGE_SCHEMA}]},
+            EVENT_TYPE: CloudEvent,
+            FORM: FORM_FIELDS,
+        },
+        example={"type": "REPLY", "subtype": "TEXT", "sender": "peer:ana", "content": "yes"},
+        statuses=("202",),
+        is_open=True,
+        any_query=True,
+    ),
     status_code=202,
 )
-async def take_messages(
-    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def take_messages(request: HttpRequest, name: FromPath[str], node: NodeDependency) -> Reply:
     """Takes messages of an input; answered when they are durable. Those that were refused have a
     reason instead of an id. They count against the rate of the identity that posts them.
     """
@@ -433,7 +408,7 @@ async def take_messages(
     return json_response({"messages": [_arrival_result(one) for one in arrivals]}, status=202)
 
 
-def _input_of(request: Request[Any, Any, Any], node: Node, name: str) -> WebhookInput:
+def _input_of(request: HttpRequest, node: Node, name: str) -> WebhookInput:
     """The input; raises UnknownName, without known names for unauthenticated callers."""
     try:
         return node.web_input(name)
@@ -463,9 +438,7 @@ def _arrival_result(arrival: ArrivalResult) -> dict[str, object]:
     return result | ({"fault": arrival.fault} if arrival.fault is not None else {})
 
 
-def _is_signed(
-    request: Request[Any, Any, Any], node: Node, web_input: WebhookInput, body: bytes
-) -> bool:
+def _is_signed(request: HttpRequest, node: Node, web_input: WebhookInput, body: bytes) -> bool:
     """Raises NotAuthenticated for a wrong signature, TooFast for many of them."""
     failures: FailedAttempts = request.app.state.failed_signatures
     now_ms = node.clock.now_ms()
@@ -476,13 +449,13 @@ def _is_signed(
         raise
 
 
-def _identity(request: Request[Any, Any, Any], node: Node, name: str) -> str:
+def _identity(request: HttpRequest, node: Node, name: str) -> str:
     """The caller's identity without a signature; raises NotAllowed without the right."""
     identity = identity_of(request)
     node.rights.check(identity, "publish", f"input.{name}")
     return identity
 
 
-def _has_events(request: Request[Any, Any, Any]) -> bool:
+def _has_events(request: HttpRequest) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind in (EVENT_TYPE, BATCH_TYPE) or "ce-id" in request.headers

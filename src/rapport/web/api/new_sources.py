@@ -6,10 +6,10 @@ heard there, needs the right to change the node, which connects to them.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, delete, get, post, put
+from litestar import get, put
 from litestar.params import FromPath
 
 from rapport.channel.mqtt.bridge import Packet, check_subscription
@@ -20,8 +20,17 @@ from rapport.node.node import Node
 from rapport.node.source_files import MAX_SAMPLE_BYTES, SourceFiles, SourceWritten
 from rapport.site.new_source import NewSource, SourceDraft
 from rapport.site.topics import survey_topics
-from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_role
-from rapport.web.endpoint_docs import DOC, JSON, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    delete,
+    json_response,
+    post,
+    require_admin,
+    require_role,
+)
+from rapport.web.endpoint_docs import JSON, documented
 
 _LONGEST_NAME = 61
 _MOST_PACKETS = 200
@@ -125,18 +134,13 @@ _READ_LISTEN = ObjectDecoder(
 
 @post(
     "/site/sources/listen",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={JSON: ListenBody},
-            example={"address": "mqtt://127.0.0.1/zigbee2mqtt/#", "seconds": 1},
-            answer=HeardSources,
-        )
-    },
+    opt=documented(
+        bodies={JSON: ListenBody},
+        example={"address": "mqtt://127.0.0.1/zigbee2mqtt/#", "seconds": 1},
+        answer=HeardSources,
+    ),
 )
-async def listen_for_sources(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+async def listen_for_sources(request: HttpRequest, node: NodeDependency) -> Reply:
     """Listens to the topics of a broker for some seconds, or fetches the document at an address;
     answers with a sample of each source that was found. Nothing is changed.
     """
@@ -167,10 +171,9 @@ def _heard_source(new: NewSource) -> HeardSource:
 
 @post(
     "/site/sources/guess",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceDraft)},
+    opt=documented(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceDraft),
 )
-async def guess_source(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def guess_source(request: HttpRequest, node: NodeDependency) -> Reply:
     """What the columns of a sample seem to mean, with doubts and open questions, the text for
     site.toml, what the check says of it and the readings of the first rows. Nothing is changed.
     """
@@ -178,10 +181,8 @@ async def guess_source(request: Request[Any, Any, Any], node: NodeDependency) ->
     return json_response(await _files(request).draft(new))
 
 
-@get("/site/sources", opt={DOC: EndpointDoc(answer=AddedSources)})
-async def list_added_sources(
-    request: Request[Any, Any, Any], node: NodeDependency
-) -> Response[bytes]:
+@get("/site/sources", opt=documented(answer=AddedSources))
+async def list_added_sources(request: HttpRequest, node: NodeDependency) -> Reply:
     """The sources that were added from a sample and can be taken back."""
     require_role(request, node, "editor")
     return json_response(AddedSources(await _files(request).added()))
@@ -189,12 +190,9 @@ async def list_added_sources(
 
 @put(
     "/site/sources/{source:str}",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceWritten)},
+    opt=documented(bodies={JSON: SourceSample}, example=_EXAMPLE, answer=SourceWritten),
 )
-async def add_source(
-    request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def add_source(request: HttpRequest, source: FromPath[str], node: NodeDependency) -> Reply:
     """Adds a source to the site's file after checking it with everything else, and takes it over.
     Refused with every problem at its place; then nothing is changed.
     """
@@ -203,10 +201,10 @@ async def add_source(
     return json_response(await _files(request).add(new, by=identity))
 
 
-@delete("/site/sources/{source:str}", status_code=200, opt={DOC: EndpointDoc(answer=SourceWritten)})
+@delete("/site/sources/{source:str}", opt=documented(answer=SourceWritten))
 async def take_source_back(
-    request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, source: FromPath[str], node: NodeDependency
+) -> Reply:
     """Takes a source out of the site's file that was added from a sample and not changed since; its
     readings stay in the log.
     """
@@ -214,12 +212,12 @@ async def take_source_back(
     return json_response(await _files(request).take_back(source, by=identity))
 
 
-def _files(request: Request[Any, Any, Any]) -> SourceFiles:
+def _files(request: HttpRequest) -> SourceFiles:
     files: SourceFiles = request.app.state.source_files
     return files
 
 
-async def _new_source(request: Request[Any, Any, Any], node: Node, name: str) -> NewSource:
+async def _new_source(request: HttpRequest, node: Node, name: str) -> NewSource:
     """The source in the body, for somebody who may add it."""
     require_role(request, node, "editor")
     body = _READ.decode(await request.body())

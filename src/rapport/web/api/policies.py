@@ -7,11 +7,11 @@ status may contain a source's reason for a refusal.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncGenerator
+from typing import Annotated, Literal
 
 import msgspec
-from litestar import Request, Response, delete, get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
@@ -24,30 +24,32 @@ from rapport.policy.lifecycle.registry import PolicyView
 from rapport.policy.lifecycle.situation_states import AcknowledgedSituations, PolicyStates
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
+    delete,
     json_response,
+    post,
     require_admin,
     require_any_right,
     require_role,
     require_unfiltered,
 )
-from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
-from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
+from rapport.web.endpoint_docs import EXAMPLE_POLICY, TEXT, documented
+from rapport.web.event_stream import BEAT_MS, sse, sse_event
 
 How = Literal["register", "replace", "shadow"]
 
 
-@get("/policies", opt={DOC: EndpointDoc(answer=PolicyView, is_list=True)})
-async def list_policies(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/policies", opt=documented(answer=PolicyView, is_list=True))
+async def list_policies(request: HttpRequest, node: NodeDependency) -> Reply:
     """All policies with state, version and what each read, found and cost since the start."""
     require_any_right(request, node, "policies")
     return json_response(node.policies.life.policies())
 
 
-@get("/policies/{policy:str}", opt={DOC: EndpointDoc(answer=PolicyView)})
-async def show_policy(
-    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@get("/policies/{policy:str}", opt=documented(answer=PolicyView))
+async def show_policy(request: HttpRequest, policy: FromPath[str], node: NodeDependency) -> Reply:
     """One policy with its text, and that of the version in its shadow."""
     require_any_right(request, node, "policies")
     return json_response(node.policies.life.policy(policy))
@@ -55,25 +57,21 @@ async def show_policy(
 
 @get("/policies/{policy:str}/history")
 async def policy_history(
-    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, policy: FromPath[str], node: NodeDependency
+) -> Reply:
     """All changes of a policy, oldest first: author, time, position and difference."""
     require_any_right(request, node, "policies")
     return json_response(node.policies.life.history(policy))
 
 
-@post(
-    "/policies/{policy:str}",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY)},
-)
+@post("/policies/{policy:str}", opt=documented(bodies={"text/plain": TEXT}, example=EXAMPLE_POLICY))
 async def bring_policy(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     policy: FromPath[str],
     node: NodeDependency,
     how: FromQuery[How] = "register",
     expects: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """Registers, replaces or shadows a policy with the text in the body. Refused with every problem
     at its place; answered when it is on record and runs. `expects` is the version that it is based
     on: a replacement of another one is refused with the difference (409).
@@ -89,28 +87,16 @@ async def bring_policy(
 
 @post(
     "/policies/{policy:str}/check",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY, answer=CheckResult
-        )
-    },
+    opt=documented(bodies={"text/plain": TEXT}, example=EXAMPLE_POLICY, answer=CheckResult),
 )
-async def check_policy(
-    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def check_policy(request: HttpRequest, policy: FromPath[str], node: NodeDependency) -> Reply:
     """Every problem of the text in the body; nothing is changed."""
     require_role(request, node, "editor")
     return json_response(await node.policies.life.check(policy, await policy_text(request)))
 
 
-@get(
-    "/policies/{policy:str}/states",
-    opt={DOC: EndpointDoc(answer=PolicyStates)},
-)
-async def policy_states(
-    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@get("/policies/{policy:str}/states", opt=documented(answer=PolicyStates))
+async def policy_states(request: HttpRequest, policy: FromPath[str], node: NodeDependency) -> Reply:
     """What is open of a policy with a situation, since when and who looks after it; what is pending
     or unknown, and which values are missing. Needs the right to read `detections`.
     """
@@ -137,18 +123,15 @@ _READ_ACKNOWLEDGEMENT = ObjectDecoder(
 
 @post(
     "/policies/{policy:str}/acknowledge",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={"application/json": AcknowledgeBody},
-            example={"bindings": {"F": "f1"}, "by": "ana"},
-            answer=AcknowledgedSituations,
-        )
-    },
+    opt=documented(
+        bodies={"application/json": AcknowledgeBody},
+        example={"bindings": {"F": "f1"}, "by": "ana"},
+        answer=AcknowledgedSituations,
+    ),
 )
 async def acknowledge_situations(
-    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, policy: FromPath[str], node: NodeDependency
+) -> Reply:
     """Somebody looks after open situations: repeats and escalation stop, the end is still told.
     Recorded in `detections` with who and when.
     """
@@ -158,29 +141,27 @@ async def acknowledge_situations(
     return json_response(await life.acknowledge(policy, body.bindings, by=body.by or identity))
 
 
-@post("/policies/{policy:str}/{act:str}", status_code=200)
+@post("/policies/{policy:str}/{act:str}")
 async def change_policy(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     policy: FromPath[str],
     act: FromPath[Literal["pause", "resume", "promote", "drop"]],
     node: NodeDependency,
-) -> Response[bytes]:
+) -> Reply:
     """Pauses or resumes a policy, promotes or drops the version in its shadow."""
     identity = require_role(request, node, "editor")
     return json_response(await _carry_out(node.policies.life, act, policy, identity))
 
 
-@delete("/policies/{policy:str}", status_code=200)
-async def delete_policy(
-    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@delete("/policies/{policy:str}")
+async def delete_policy(request: HttpRequest, policy: FromPath[str], node: NodeDependency) -> Reply:
     """Ends a policy; its history stays."""
     identity = require_role(request, node, "editor")
     return json_response(await node.policies.life.delete(policy, by=identity))
 
 
-@post("/policies", status_code=200)
-async def reload_policies(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@post("/policies")
+async def reload_policies(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes ontology, tables and policies from the site's files anew, all or nothing; policies that
     this breaks are marked with the reasons.
     """
@@ -200,7 +181,7 @@ async def _carry_out(life: PolicyLifecycle, act: str, policy: str, by: str) -> C
             return await life.drop(policy, by=by)
 
 
-async def policy_text(request: Request[Any, Any, Any]) -> str:
+async def policy_text(request: HttpRequest) -> str:
     """The policy in the body of a request; raises InvalidInput when it is not UTF-8."""
     try:
         return (await request.body()).decode("utf-8-sig")
@@ -213,16 +194,14 @@ async def policy_text(request: Request[Any, Any, Any]) -> str:
 
 
 @get("/tables")
-async def list_tables(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def list_tables(request: HttpRequest, node: NodeDependency) -> Reply:
     """Every table with its rows and age, and why its source failed last."""
     require_admin(request, node)
     return json_response(node.fresh_tables.status())
 
 
-@post("/tables/{table:str}/refresh", status_code=200)
-async def refresh_table(
-    request: Request[Any, Any, Any], table: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+@post("/tables/{table:str}/refresh")
+async def refresh_table(request: HttpRequest, table: FromPath[str], node: NodeDependency) -> Reply:
     """Refreshes a table from its source now; a failure leaves its rows as they are."""
     require_admin(request, node)
     return json_response({"changed": await node.fresh_tables.refreshing.refresh(table)})
@@ -232,18 +211,15 @@ Imprecision = Annotated[float, QueryParameter(ge=0, le=1e12)]
 
 
 @get("/load")
-async def show_load(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+async def show_load(request: HttpRequest, node: NodeDependency) -> Reply:
     """The load of the last minute: busy time, cost of each policy, and advice."""
     require_any_right(request, node, "the load")
     return json_response(node.load.report())
 
 
-@get(
-    "/load/stream",
-    opt={DOC: EndpointDoc(answer={"type": "string"}, media=("text/event-stream; charset=utf-8",))},
-)
+@get("/load/stream", opt=documented(answer=TEXT, media=("text/event-stream; charset=utf-8",)))
 async def follow_load(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     imprecision: Imprecision = 5.0,
     of: FromQuery[str] = "busy",
@@ -258,16 +234,13 @@ async def follow_load(
     follower = node.load.follower(imprecision, of, how)
     live: PushConnections = request.app.state.live
     live.check_room()
-    return Stream(_reports(live, node, follower), media_type="text/event-stream")
+    return sse(live, _reports(node, follower))
 
 
-@post("/load/stream/{follower:str}", status_code=200)
+@post("/load/stream/{follower:str}")
 async def change_imprecision(
-    request: Request[Any, Any, Any],
-    follower: FromPath[str],
-    node: NodeDependency,
-    imprecision: Imprecision,
-) -> Response[bytes]:
+    request: HttpRequest, follower: FromPath[str], node: NodeDependency, imprecision: Imprecision
+) -> Reply:
     """Another imprecision for a stream that runs, by the name that its reports say; what is too
     rough for it is reported at once.
     """
@@ -276,15 +249,8 @@ async def change_imprecision(
     return json_response({"follower": follower, "imprecision": imprecision})
 
 
-async def _reports(
-    live: PushConnections, node: Node, follower: LoadFollower
-) -> AsyncIterator[bytes]:
-    live.join()
-    try:
-        yield f"retry: {RETRY_MS}\n\n".encode()
-        with node.load.following(follower):
-            while not node.closing.is_set():
-                followed = await follower.next(BEAT_MS, node.clock, node.closing)
-                yield b": beat\n\n" if followed is None else sse_event("load", followed)
-    finally:
-        live.leave()
+async def _reports(node: Node, follower: LoadFollower) -> AsyncGenerator[bytes]:
+    with node.load.following(follower):
+        while not node.closing.is_set():
+            followed = await follower.next(BEAT_MS, node.clock, node.closing)
+            yield b": beat\n\n" if followed is None else sse_event("load", followed)

@@ -7,10 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.core.errors import InvalidInput
@@ -21,11 +21,19 @@ from rapport.policy.lifecycle.lifecycle import PolicyDifference
 from rapport.policy.ontology import Ontology, known_kinds, resolve_kind
 from rapport.policy.replay.trial import TrialResult
 from rapport.web.api.policies import policy_text
-from rapport.web.endpoint import NodeDependency, json_response, require_any_right, require_role
-from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc, Members
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    json_response,
+    post,
+    require_any_right,
+    require_role,
+)
+from rapport.web.endpoint_docs import EXAMPLE_POLICY, TEXT, Members, documented
 
 _DAY_MS = 86_400_000
-_TEXT: dict[str, type[msgspec.Struct] | Members] = {"text/plain": {"type": "string"}}
+_TEXT: dict[str, type[msgspec.Struct] | Members] = {"text/plain": TEXT}
 Days = Annotated[float, QueryParameter(ge=0, le=36_500)]
 
 
@@ -80,8 +88,8 @@ class SiteVocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """Of times of day; empty: UTC."""
 
 
-@get("/ontology", opt={DOC: EndpointDoc(answer=SiteVocabulary)})
-async def show_ontology(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/ontology", opt=documented(answer=SiteVocabulary))
+async def show_ontology(request: HttpRequest, node: NodeDependency) -> Reply:
     """Concepts, attributes with units, relationships, functions, actions and tables of days that
     policies may name.
     """
@@ -132,12 +140,11 @@ def _concept(ontology: Ontology, name: str) -> ConceptTerm:
 
 @post(
     "/policies/{policy:str}/compare",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies=_TEXT, example=EXAMPLE_POLICY, answer=PolicyDifference)},
+    opt=documented(bodies=_TEXT, example=EXAMPLE_POLICY, answer=PolicyDifference),
 )
 async def compare_policy(
-    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, policy: FromPath[str], node: NodeDependency
+) -> Reply:
     """How the text in the body differs from the version in force; nothing is changed."""
     require_role(request, node, "editor")
     return json_response(node.policies.life.compare(policy, await policy_text(request)))
@@ -145,16 +152,15 @@ async def compare_policy(
 
 @post(
     "/policies/{policy:str}/try",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies=_TEXT, example=EXAMPLE_POLICY, answer=TrialResult)},
+    opt=documented(bodies=_TEXT, example=EXAMPLE_POLICY, answer=TrialResult),
 )
 async def try_policy(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     policy: FromPath[str],
     node: NodeDependency,
     days: Days = 7,
     until: FromQuery[str] = "",
-) -> Response[bytes]:
+) -> Reply:
     """Runs the text in the body over the newest readings of the log, up to now or `until`: episodes
     with their beginning and end, and the differences to the version in force. At most 200,000
     readings are read; `is_whole` says whether that was all. `days=0` takes all time. Nothing is

@@ -4,10 +4,8 @@ UX-2, PO-9, UX-6]
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Response, get
 from litestar.params import FromPath, FromQuery
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -16,12 +14,19 @@ from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
 from rapport.node.overview import Overview
 from rapport.node.overview import overview as make_overview
-from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_admin
-from rapport.web.endpoint_docs import DOC, PROMETHEUS_TEXT, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    identity_of,
+    json_response,
+    post,
+    require_admin,
+)
+from rapport.web.endpoint_docs import PROMETHEUS_TEXT, TEXT, documented
 from rapport.web.inbox_page import AppManifest, app_manifest
 from rapport.web.page_texts import browser_language
 from rapport.web.pages import SERVICE_WORKER, static_file
-from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN, text_type
 
 
@@ -53,14 +58,14 @@ async def readyz(node: NodeDependency) -> Response[dict[str, object]]:
     return Response(body, status_code=503 if failing else 200)
 
 
-@get("/metrics", opt={DOC: EndpointDoc(answer={"type": "string"}, media=(PROMETHEUS_TEXT,))})
-async def metrics(node: NodeDependency) -> Response[bytes]:
+@get("/metrics", opt=documented(answer=TEXT, media=(PROMETHEUS_TEXT,)))
+async def metrics(node: NodeDependency) -> Reply:
     """Prometheus text."""
     return Response(metrics_text(node), media_type=text_type(CONTENT_TYPE_LATEST))
 
 
-@post("/reload", status_code=200)
-async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@post("/reload")
+async def reload_site(request: HttpRequest, node: NodeDependency) -> Reply:
     """Takes people, actions, sources, interpretations, tables, ontology and policies from the
     site's files, all or nothing; refused with every problem at its place, also with what needs a
     restart.
@@ -72,21 +77,19 @@ async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> 
 
 @get(
     "/static/{name:str}",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(
-            answer={"type": "string"},
-            media=(
-                "text/css; charset=utf-8",
-                "text/javascript; charset=utf-8",
-                "text/html; charset=utf-8",
-                "image/png",
-            ),
+    opt=documented(
+        answer=TEXT,
+        media=(
+            "text/css; charset=utf-8",
+            "text/javascript; charset=utf-8",
+            "text/html; charset=utf-8",
+            "image/png",
         ),
-    },
+        is_open=True,
+        any_query=True,
+    ),
 )
-async def static(name: FromPath[str]) -> Response[bytes]:
+async def static(name: FromPath[str]) -> Reply:
     """Style, scripts and icons of the pages of people: inboxes and answers."""
     body, media_type = static_file(name)
     # The script lies here, but serves the inboxes.
@@ -96,23 +99,19 @@ async def static(name: FromPath[str]) -> Response[bytes]:
 
 @get(
     "/static/inbox.webmanifest",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(answer=AppManifest, media=("application/manifest+json",)),
-    },
+    opt=documented(
+        answer=AppManifest, media=("application/manifest+json",), is_open=True, any_query=True
+    ),
 )
-async def inbox_manifest(
-    request: Request[Any, Any, Any], start: FromQuery[str] = ""
-) -> Response[bytes]:
+async def inbox_manifest(request: HttpRequest, start: FromQuery[str] = "") -> Reply:
     """What a phone needs to install an inbox; `start` is the inbox that the app opens."""
     language = browser_language(request.headers.get("accept-language", ""))
     body = msgspec.json.encode(app_manifest(start, language))
     return Response(body, media_type="application/manifest+json")
 
 
-@get("/overview", opt={DOC: EndpointDoc(answer=Overview)})
-async def overview(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/overview", opt=documented(answer=Overview))
+async def overview(request: HttpRequest, node: NodeDependency) -> Reply:
     """Counts per channel, the last detections, deliveries and quarantined readings: of what the
     caller may read.
     """

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import get
 from litestar.params import FromQuery, QueryParameter
 
 from rapport import __version__
@@ -32,13 +32,15 @@ from rapport.site.visible_files import (
     visible_files,
 )
 from rapport.web.endpoint import (
+    HttpRequest,
     NodeDependency,
+    Reply,
     json_response,
     require_admin,
     require_any_right,
     require_role,
 )
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint_docs import documented
 
 Lines = Annotated[int, QueryParameter(ge=1, le=MOST_ENTRIES)]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
@@ -117,8 +119,8 @@ class DoctorReport(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-@get("/site", opt={DOC: EndpointDoc(answer=SiteStatus)})
-async def show_site(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/site", opt=documented(answer=SiteStatus))
+async def show_site(request: HttpRequest, node: NodeDependency) -> Reply:
     """Name, version, figures and what the data directory takes."""
     require_any_right(request, node, "the site")
     usage = await run_blocking(partial(data_usage, node.site.data_directory))
@@ -145,8 +147,8 @@ def _figures(node: Node) -> SiteFigures:
     )
 
 
-@get("/site/check", opt={DOC: EndpointDoc(answer=SiteCheck)})
-async def check_files(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/site/check", opt=documented(answer=SiteCheck))
+async def check_files(request: HttpRequest, node: NodeDependency) -> Reply:
     """Every error, warning and hint of the site's files as they are now; nothing is loaded."""
     identity = require_role(request, node, "editor")
     problems = await run_blocking(partial(check_site, node.site.directory))
@@ -162,8 +164,8 @@ def visible_problems(problems: Iterable[Problem], *, is_admin: bool) -> list[Pro
     ]
 
 
-@get("/site/access", opt={DOC: EndpointDoc(answer=SiteAccess)})
-async def show_access(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/site/access", opt=documented(answer=SiteAccess))
+async def show_access(request: HttpRequest, node: NodeDependency) -> Reply:
     """Identities with their roles and rights, without their tokens."""
     require_admin(request, node)
     return json_response(SiteAccess(list(_identities(node)), node.admission.is_closed()))
@@ -186,8 +188,8 @@ def _identities(node: Node) -> Iterator[IdentityRights]:
         )
 
 
-@get("/site/files", opt={DOC: EndpointDoc(answer=SiteFileList)})
-async def list_files(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/site/files", opt=documented(answer=SiteFileList))
+async def list_files(request: HttpRequest, node: NodeDependency) -> Reply:
     """The site file, policies, interpretations and tables; no secrets and no data."""
     require_role(request, node, "editor")
     site = node.site
@@ -195,10 +197,8 @@ async def list_files(request: Request[Any, Any, Any], node: NodeDependency) -> R
     return json_response(SiteFileList(found))
 
 
-@get("/site/files/text", opt={DOC: EndpointDoc(answer=SiteFileText)})
-async def show_file(
-    request: Request[Any, Any, Any], node: NodeDependency, name: FromQuery[str]
-) -> Response[bytes]:
+@get("/site/files/text", opt=documented(answer=SiteFileText))
+async def show_file(request: HttpRequest, node: NodeDependency, name: FromQuery[str]) -> Reply:
     """The text of one of the files that `GET /site/files` lists."""
     require_role(request, node, "editor")
     if name == SITE_FILE:
@@ -210,21 +210,21 @@ async def show_file(
     return json_response(found)
 
 
-@get("/site/log", opt={DOC: EndpointDoc(answer=SiteLog)})
+@get("/site/log", opt=documented(answer=SiteLog))
 async def show_log(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     lines: FromQuery[Lines] = 100,
     level: FromQuery[LogLevel] = "info",
-) -> Response[bytes]:
+) -> Reply:
     """The newest entries of the node's log."""
     require_admin(request, node)
     read = partial(log_tail, node.site.data_directory, lines, level=level)
     return json_response(SiteLog(await run_blocking(read)))
 
 
-@get("/site/doctor", opt={DOC: EndpointDoc(answer=DoctorReport)})
-async def examine(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/site/doctor", opt=documented(answer=DoctorReport))
+async def examine(request: HttpRequest, node: NodeDependency) -> Reply:
     """What this installation can do, and whether the site's disk and servers are there; takes some
     seconds.
     """

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
-from litestar import Request, Response, get, post, put
+from litestar import Response, get, put
 from litestar.params import FromPath, FromQuery
 
 from rapport.core.errors import InvalidInput, Problem, SiteError
@@ -20,11 +19,19 @@ from rapport.node.node import Node
 from rapport.node.site_changes import ProposedChange, SiteChange, WrittenChange
 from rapport.site.visible_files import SITE_FILE
 from rapport.web.api.site import visible_problems
-from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_role
-from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, JSON, EndpointDoc, Members
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    json_response,
+    post,
+    require_admin,
+    require_role,
+)
+from rapport.web.endpoint_docs import EXAMPLE_POLICY, JSON, TEXT, Members, documented
 
 PATCH = "text/x-patch"
-_TEXT: dict[str, type[msgspec.Struct] | Members] = {"text/plain": {"type": "string"}}
+_TEXT: dict[str, type[msgspec.Struct] | Members] = {"text/plain": TEXT}
 
 
 class SiteChangeList(msgspec.Struct, frozen=True):
@@ -35,15 +42,11 @@ class SiteChangeList(msgspec.Struct, frozen=True):
 
 @post(
     "/site/files/change",
-    status_code=200,
-    opt={DOC: EndpointDoc(bodies=_TEXT, example=EXAMPLE_POLICY, answer=ProposedChange)},
+    opt=documented(bodies=_TEXT, example=EXAMPLE_POLICY, answer=ProposedChange),
 )
 async def propose_change(
-    request: Request[Any, Any, Any],
-    node: NodeDependency,
-    name: FromQuery[str],
-    expects: FromQuery[str] = "",
-) -> Response[bytes]:
+    request: HttpRequest, node: NodeDependency, name: FromQuery[str], expects: FromQuery[str] = ""
+) -> Reply:
     """The difference that the text in the body makes to a file, and what the check says of the site
     with it; nothing is changed. `expects` as for saving it.
     """
@@ -55,23 +58,17 @@ async def propose_change(
 
 @put(
     "/site/files/text",
-    status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies=_TEXT,
-            example=EXAMPLE_POLICY,
-            answer=WrittenChange,
-            media=(JSON, PATCH),
-            statuses=("200", "202"),
-        )
-    },
+    opt=documented(
+        bodies=_TEXT,
+        example=EXAMPLE_POLICY,
+        answer=WrittenChange,
+        media=(JSON, PATCH),
+        statuses=("200", "202"),
+    ),
 )
 async def change_file(
-    request: Request[Any, Any, Any],
-    node: NodeDependency,
-    name: FromQuery[str],
-    expects: FromQuery[str] = "",
-) -> Response[bytes]:
+    request: HttpRequest, node: NodeDependency, name: FromQuery[str], expects: FromQuery[str] = ""
+) -> Reply:
     """Gives a file the text in the body, or makes a new policy or interpretation, and reloads. All
     is as before if the check or the reload refuses it. `expects` is the digest of the text that it
     is based on, empty for a new file: another one is refused with the difference (409). A read-only
@@ -84,8 +81,8 @@ async def change_file(
     return _answer(done)
 
 
-@get("/site/changes", opt={DOC: EndpointDoc(answer=SiteChangeList)})
-async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/site/changes", opt=documented(answer=SiteChangeList))
+async def list_changes(request: HttpRequest, node: NodeDependency) -> Reply:
     """Who changed which file of the site when, with the difference; the newest hundred."""
     identity = require_role(request, node, "editor")
     found = await node.site_changes.changes()
@@ -101,12 +98,9 @@ async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) ->
 
 @post(
     "/site/changes/{change:str}/undo",
-    status_code=200,
-    opt={DOC: EndpointDoc(answer=WrittenChange, media=(JSON, PATCH), statuses=("200", "202"))},
+    opt=documented(answer=WrittenChange, media=(JSON, PATCH), statuses=("200", "202")),
 )
-async def undo_change(
-    request: Request[Any, Any, Any], change: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+async def undo_change(request: HttpRequest, change: FromPath[str], node: NodeDependency) -> Reply:
     """Gives a file the content from before its last change and reloads; refused (409) when somebody
     changed the file since. A read-only site answers 202 with the patch.
     """
@@ -117,13 +111,13 @@ async def undo_change(
     return _answer(done)
 
 
-def _require(request: Request[Any, Any, Any], node: Node, name: str) -> str:
+def _require(request: HttpRequest, node: Node, name: str) -> str:
     if name == SITE_FILE:
         return require_admin(request, node)
     return require_role(request, node, "editor")
 
 
-def _answer(done: WrittenChange) -> Response[bytes]:
+def _answer(done: WrittenChange) -> Reply:
     if done.is_written:
         return json_response(done)
     return Response(
@@ -146,7 +140,7 @@ def _shown(problems: Sequence[Problem], node: Node, identity: str) -> list[Probl
     return visible_problems(problems, is_admin=node.rights.allows_admin(identity))
 
 
-async def _text(request: Request[Any, Any, Any]) -> str:
+async def _text(request: HttpRequest) -> str:
     try:
         return (await request.body()).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -5,15 +5,19 @@ Needs the right to read `events`; readings in quarantine, that to read `quaranti
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from litestar import Request, Response, get
+from litestar import get
 
 from rapport.node.node import Node
 from rapport.node.things import SourceNews
-from rapport.web.endpoint import NodeDependency, json_response, require_unfiltered
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    json_response,
+    require_unfiltered,
+)
+from rapport.web.endpoint_docs import documented
 
 _EVENTS, _QUARANTINE = "events", "quarantine"
 
@@ -50,8 +54,8 @@ class SourceList(msgspec.Struct, frozen=True):
     """Whether the whole log was read."""
 
 
-@get("/sources", opt={DOC: EndpointDoc(answer=SourceList)})
-async def list_sources(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+@get("/sources", opt=documented(answer=SourceList))
+async def list_sources(request: HttpRequest, node: NodeDependency) -> Reply:
     """Every source with what it gives, when it was heard last, and its quarantined readings."""
     identity = require_unfiltered(request, node, _EVENTS)
     await node.things.refresh()

@@ -6,10 +6,10 @@ points as a screen shows.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, get
+from litestar import get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import Channels
@@ -29,8 +29,14 @@ from rapport.node.things import (
 from rapport.policy.limits import PolicyLimit, limits_of
 from rapport.policy.plan import Plan
 from rapport.policy.situation_plan import SituationPlan
-from rapport.web.endpoint import NodeDependency, json_response, require_unfiltered
-from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.endpoint import (
+    HttpRequest,
+    NodeDependency,
+    Reply,
+    json_response,
+    require_unfiltered,
+)
+from rapport.web.endpoint_docs import documented
 
 _EVENTS = "events"
 _DAY_MS = 86_400_000
@@ -69,15 +75,15 @@ class SitePlan(msgspec.Struct, frozen=True, kw_only=True):
     placed: list[PlacedThing]
 
 
-@get("/things", opt={DOC: EndpointDoc(answer=ThingList)})
+@get("/things", opt=documented(answer=ThingList))
 async def list_things(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     node: NodeDependency,
     concept: FromQuery[str] = "",
     search: FromQuery[str] = "",
     offset: Offset = 0,
     limit: Limit = 100,
-) -> Response[bytes]:
+) -> Reply:
     """Things with their present values, in the order of their ids: of one concept, or those whose
     id or text contains what is searched for.
     """
@@ -95,10 +101,10 @@ async def list_things(
     )
 
 
-@get("/things/{concept:str}/{id:str}", opt={DOC: EndpointDoc(answer=ThingPage)})
+@get("/things/{concept:str}/{id:str}", opt=documented(answer=ThingPage))
 async def show_thing(
-    request: Request[Any, Any, Any], concept: FromPath[str], id: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
+    request: HttpRequest, concept: FromPath[str], id: FromPath[str], node: NodeDependency
+) -> Reply:
     """One thing with its present values and the policies that read them."""
     require_unfiltered(request, node, _EVENTS)
     await node.things.refresh()
@@ -119,16 +125,16 @@ async def show_thing(
     return json_response(page)
 
 
-@get("/things/{concept:str}/{id:str}/values", opt={DOC: EndpointDoc(answer=CurveWithLimits)})
+@get("/things/{concept:str}/{id:str}/values", opt=documented(answer=CurveWithLimits))
 async def show_values(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     concept: FromPath[str],
     id: FromPath[str],
     node: NodeDependency,
     attribute: FromQuery[str],
     begin: From = "",
     end: To = "",
-) -> Response[bytes]:
+) -> Reply:
     """The values of an attribute over a time, by default the last day, with the limits of policies;
     from the log, and from the lake what the log no longer holds.
     """
@@ -153,10 +159,8 @@ async def show_values(
     return json_response(CurveWithLimits(**msgspec.structs.asdict(curve), limits=limits))
 
 
-@get("/plan", opt={DOC: EndpointDoc(answer=SitePlan)})
-async def show_plan(
-    request: Request[Any, Any, Any], node: NodeDependency, at: FromQuery[str] = ""
-) -> Response[bytes]:
+@get("/plan", opt=documented(answer=SitePlan))
+async def show_plan(request: HttpRequest, node: NodeDependency, at: FromQuery[str] = "") -> Reply:
     """Positions and areas of all things, now or at an earlier time; areas come from tables, so they
     are those of now.
     """
