@@ -14,15 +14,12 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-_Number = TypeVar("_Number", float, "npt.NDArray[np.float64]")
+Number = TypeVar("Number")
+"""A float or an array of floats."""
 Scalar = str | int | float | bool | None
 Path = tuple[str | int, ...]
 
@@ -54,9 +51,9 @@ class Affine(msgspec.Struct, frozen=True):
     def is_identity(self) -> bool:
         return (self.multiply, self.add, self.divide) == (1.0, 0.0, 1.0)
 
-    def apply(self, value: _Number) -> _Number:
+    def apply(self, value: Number) -> Number:
         """The value in the target unit; takes a float or a numpy array of floats."""
-        return (value * self.multiply + self.add) / self.divide
+        return cast(Number, (cast(Any, value) * self.multiply + self.add) / self.divide)
 
     def expression(self, name: str) -> str:
         """The same arithmetic as a Python expression on `name`, without neutral steps.
