@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -53,7 +53,9 @@ class Affine(msgspec.Struct, frozen=True):
 
     def apply(self, value: Number) -> Number:
         """The value in the target unit; takes a float or a numpy array of floats."""
-        return cast(Number, (cast(Any, value) * self.multiply + self.add) / self.divide)
+        given: Any = value
+        result: Number = (given * self.multiply + self.add) / self.divide
+        return result
 
     def expression(self, name: str) -> str:
         """The same arithmetic as a Python expression on `name`, without neutral steps.
