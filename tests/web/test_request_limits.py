@@ -33,7 +33,7 @@ def test_eight_megabytes_of_zeros_are_refused_at_every_endpoint_before_they_are_
         async with served_node() as api:
             with monkeypatch.context() as patched:
                 patched.setattr("rapport.web.cloudevents.check_json", never)
-                patched.setattr("rapport.core.codec._decode_common_events", never)
+                patched.setattr("rapport.core.codec._decode_common", never)
                 patched.setattr("rapport.core.message.Message.from_json", never)
                 for path in [*ENDPOINTS, "/inputs/any", "/policies/check", "/routing"]:
                     answer = await api.call("POST", path, MANY)

@@ -67,7 +67,7 @@ def test_a_slow_step_is_counted_and_reported_and_waiting_is_no_step(ends: str) -
 
     with capture_logs() as logs:
         asyncio.run(scenario())
-    assert (watched.blocked, watched.longest_ms) == (1, SLOW_STEP_MS + 1)
+    assert watched.blocked == 1
     assert told(logs) == [("adapter.blocks", "output pager", SLOW_STEP_MS + 1)]
     assert all(entry["hint"] for entry in logs)
 
