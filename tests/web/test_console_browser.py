@@ -68,6 +68,7 @@ PAGES = (
     "explore/ledger",
     "network",
     "sources/add",
+    "source/freezers",
     "history",
     "site",
 )
@@ -717,6 +718,20 @@ async def write(page: Page, editor: Locator, text: str) -> None:
     await editor.click()
     await page.keyboard.press("Control+a")
     await editor.evaluate(PASTE, text)
+
+
+def test_the_page_of_a_source_shows_what_was_received_beside_what_it_means(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/sources", viewport=DESK) as page:
+            await page.get_by_role("link", name="freezers").click()
+            newest = page.get_by_role("region", name="Newest reading, and what was received")
+            await expect(newest).to_contain_text("temperature of freezer")
+            await expect(newest).to_contain_text("As received from freezers")
+            await expect(newest.locator("pre").first).to_contain_text('"temperature"')
+
+    console.run(scenario())
 
 
 def test_what_an_address_holds_is_looked_at_on_the_page_of_new_sources(

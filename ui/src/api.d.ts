@@ -2958,10 +2958,7 @@ export interface components {
             suppressed_by: components["schemas"]["Suppression"] | null;
             time: number;
         };
-        /**
-         * CauseNode
-         * @description An event, its position, and its causes.
-         */
+        /** CauseNode */
         CauseNode: {
             causes: components["schemas"]["CauseNode"][];
             channel: string;
@@ -3308,10 +3305,7 @@ export interface components {
             is_channels: boolean;
             part: string;
         };
-        /**
-         * DeadLetter
-         * @description A dead letter and its state.
-         */
+        /** DeadLetter */
         DeadLetter: {
             attempts: number;
             channel: string;
@@ -4002,10 +3996,7 @@ export interface components {
             /** @enum {unknown} */
             type: "join";
         };
-        /**
-         * LeasedDelivery
-         * @description A message leased to a worker.
-         */
+        /** LeasedDelivery */
         LeasedDelivery: {
             id: string;
             tries: number;
@@ -4176,10 +4167,7 @@ export interface components {
             sources: string[];
             target: string;
         };
-        /**
-         * MessageInformation
-         * @description The information about a type of message.
-         */
+        /** MessageInformation */
         MessageInformation: {
             /** @default [] */
             answers: components["schemas"]["RelatedMessage"][];
@@ -5200,10 +5188,7 @@ export interface components {
             site: string;
             version: string;
         };
-        /**
-         * SettlementResult
-         * @description The result of a worker's answers.
-         */
+        /** SettlementResult */
         SettlementResult: {
             /** @default 0 */
             acked: number;
@@ -5713,10 +5698,7 @@ export interface components {
             policies: components["schemas"]["ReadingPolicy"][];
             thing: components["schemas"]["Thing"];
         };
-        /**
-         * TimelineLine
-         * @description One change of a message.
-         */
+        /** TimelineLine */
         TimelineLine: {
             /** @default  */
             adapter: string;
