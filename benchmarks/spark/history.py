@@ -203,7 +203,8 @@ def same(one: BackTestFound, other: BackTestFound, plans: Sequence[PolicyPlan]) 
     if one.events != other.events or one.late != other.late:
         return False
     names = [plan.policy for plan in plans]
-    tables = [[found.columns.of(name, None, None).rows for name in names] for found in (one, other)]
+    findings = [[found.columns.of(name, None, None) for name in names] for found in (one, other)]
+    tables = [[each.taken(np.arange(len(each))) for each in found] for found in findings]
     return all(a.equals(b) for a, b in zip(*tables, strict=True))
 
 
