@@ -387,11 +387,16 @@ def _as_event(one: PendingUpdate) -> Event:
 
 
 def _own_record(stored: StoredEvent) -> ContextRecord | None:
-    event = stored.event
-    if event.type != CONTEXT_RECORD or HOPS in event.headers:
-        return None  # what came over a link from another node is not this broker's
+    # What came over a link from another node is not this broker's.
+    return None if HOPS in stored.event.headers else _record_in(stored)
+
+
+def _record_in(stored: StoredEvent) -> ContextRecord | None:
+    """None where the event is no record; logged where it should be one."""
+    if stored.event.type != CONTEXT_RECORD:
+        return None
     try:
-        return ContextRecord.from_event(event)
+        return ContextRecord.from_event(stored.event)
     except InvalidInput as error:
         _log.warning("not a context record", position=stored.position, error=str(error))
         return None
@@ -455,27 +460,15 @@ async def history(
                 continue
             if stored.event.subject != subject or stored.received < (since or 0):
                 continue
-            past = _past(stored)
-            if past is None or past.record.entity != entity:
+            record = _record_in(stored)
+            if record is None or record.entity != entity or scope not in ("", record.scope):
                 continue
-            if scope in ("", past.record.scope):
-                yield past
+            yield PastUpdate(
+                record=record,
+                told=stored.received,
+                identity=stored.event.headers.get(IDENTITY, ""),
+                position=stored.position,
+            )
         position = batch[-1].position
         if until is not None and batch[-1].received >= until + BACKWARDS_MS:
             return
-
-
-def _past(stored: StoredEvent) -> PastUpdate | None:
-    if stored.event.type != CONTEXT_RECORD:
-        return None
-    try:
-        record = ContextRecord.from_event(stored.event)
-    except InvalidInput as error:
-        _log.warning("not a context record", position=stored.position, error=str(error))
-        return None
-    return PastUpdate(
-        record=record,
-        told=stored.received,
-        identity=stored.event.headers.get(IDENTITY, ""),
-        position=stored.position,
-    )

@@ -134,7 +134,6 @@ class Backlog:
             self.dropped += 1
 
     def close(self) -> None:
-        """Lets the file go."""
         with self._change:
             if self._file is not None:
                 self._file.close()

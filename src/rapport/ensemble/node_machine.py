@@ -107,7 +107,6 @@ class NodeMachine:
             self.host.note_outside_groups(component_id)
 
     def remove(self, component_id: str) -> None:
-        """It lives here no more."""
         self.host.remove(component_id)
         self.gossip.disown(component_id)
         self._groups.pop(component_id, None)
@@ -155,7 +154,6 @@ class NodeMachine:
     # Messages and time
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
-        """Acts on a message."""
         if (
             self.grouping is not None
             and type(message) is PublishedKnowledge

@@ -30,7 +30,6 @@ class LocalMailServer(LocalServer):
         self._arrived = asyncio.Event()
 
     def make_protocol(self) -> asyncio.Protocol:
-        """See LocalServer."""
         protocol: asyncio.Protocol = SMTP(
             self, hostname="localhost", loop=asyncio.get_running_loop()
         )

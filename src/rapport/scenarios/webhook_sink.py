@@ -37,7 +37,6 @@ class WebhookSink(LocalServer):
         return f"http://127.0.0.1:{self.port}/hook"
 
     def make_protocol(self) -> asyncio.Protocol:
-        """See LocalServer."""
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._serve)
 
     async def wait_for(self, count: int) -> None:

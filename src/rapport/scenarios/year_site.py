@@ -96,7 +96,6 @@ class House(msgspec.Struct, frozen=True):
         return guests + [f"staff-{number + 1:02}" for number in range(self.employees)]
 
     def persons_csv(self) -> str:
-        """The table of people."""
         status = ["guest"] * self.guests + ["employee"] * self.employees
         rows = [f"{name},{what}" for name, what in zip(self.names(), status, strict=True)]
         return "\n".join(["id,status", *rows]) + "\n"
@@ -116,7 +115,6 @@ def restricted_rooms() -> int:
 
 
 def rooms_csv() -> str:
-    """The table of rooms."""
     names, corners = rooms()
     rows = ["id,security,x1,y1,x2,y2"]
     for number, (name, corner) in enumerate(zip(names, corners, strict=True)):

@@ -215,7 +215,6 @@ class BrokerMachine:
             self.next_due_ms()
 
     def tick(self, now: Now) -> None:
-        """Does what is due."""
         self._last = now
         self._hop_sender.tick(now)
         self.agenda.run(now)

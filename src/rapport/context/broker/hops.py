@@ -83,14 +83,12 @@ class HopSender:
         return False
 
     def acknowledged(self, message: HopAck, sender: Sender, now: Now) -> None:
-        """An acknowledgement came."""
         by = sender.address
         id = (message.search, message.walker, message.hop, message.kind, by)
         if self._hops.acknowledged(id, by):
             self._state.agenda.settle(self._hops.next_due())
 
     def alive(self, address: Address) -> None:
-        """Marks a broker as alive."""
         self.silent.pop(address, None)
 
     def lost(self, address: Address, now: Now) -> None:

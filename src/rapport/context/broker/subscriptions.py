@@ -140,13 +140,11 @@ class Subscriptions:
             self._begin(watcher, now)
 
     def unwatch(self, unwatch: Unwatch, sender: Sender, now: Now) -> None:
-        """Ends a subscription."""
         watcher = self._watchers.get((sender.address, unwatch.id))
         if watcher is not None:
             self._end(watcher, now)
 
     def noticed(self, noticed: NoticeAck, sender: Sender, now: Now) -> None:
-        """A subscriber acknowledged a notice."""
         watcher = self._watchers.get((sender.address, noticed.id))
         if watcher is not None and watcher.number == noticed.number:
             watcher.tries = 0

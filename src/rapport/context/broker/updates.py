@@ -81,7 +81,6 @@ class ReplicaInvalidation:
         return self._copies
 
     def gave(self, record: ContextRecord, to: Iterable[Address], now: Now) -> None:
-        """Registers recipients of a replica."""
         if not self._state.settings.replication.recall:
             return
         entity = record.entity
@@ -156,7 +155,6 @@ class ReplicaInvalidation:
         return before is not None and record.valid_from < before
 
     def acknowledged(self, ack: HopAck, sender: Sender) -> None:
-        """An invalidation was acknowledged."""
         self._open.discard((ack.search, sender.address))
 
     def _call(self, key: QuestionKey, provider: str, before: int) -> Invalidation:

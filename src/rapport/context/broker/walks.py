@@ -9,7 +9,7 @@ walker, by probes or by the neighbours' Bloom filters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +26,9 @@ from rapport.kernel.clock import Chance, Now
 from rapport.overlay.bloom import BloomFilter, bit_positions
 from rapport.overlay.routing import Flood, SeenFilter, next_hop, way_back
 from rapport.transport.base import Address, Sender
+
+if TYPE_CHECKING:
+    from rapport.context.broker.searches import Searches
 
 
 def worth_a_copy(record: ContextRecord, settings: ReplicationSettings, wall_ms: int) -> bool:
@@ -72,16 +75,6 @@ agree better.
 """
 
 
-class SearchEntry(Protocol):
-    """Receives answers at the broker whose client sent the request."""
-
-    def found(self, found: FoundRecord, now: Now) -> None:
-        """A search has its record."""
-
-    def refused(self, refused: SearchRefusal, now: Now) -> None:
-        """A walker came home with nothing."""
-
-
 class AnswerRouter:
     """Forwards answers through this broker; the path in the message is all the state needed.
 
@@ -91,21 +84,13 @@ class AnswerRouter:
 
     __slots__ = ("_hop_sender", "_invalidation", "_state", "entry")
 
-    entry: SearchEntry
-    """Set by the machine."""
+    entry: Searches
+    """Receives answers at the broker whose client sent the request; set by the machine."""
 
     def __init__(
         self, state: BrokerState, hop_sender: HopSender, invalidation: ReplicaInvalidation
     ) -> None:
         self._state, self._hop_sender, self._invalidation = state, hop_sender, invalidation
-
-    def found_here(self, ask: Ask, record: ContextRecord, holder: Address, now: Now) -> None:
-        """This broker has what a question looks for."""
-        self._answer(ask, record, holder, 0, now)
-
-    def found_ahead(self, ask: Ask, record: ContextRecord, holder: Address, now: Now) -> None:
-        """A broker beside this one has it: this one is on the path, too."""
-        self._answer(ask, record, holder, 1, now)
 
     def refused_here(self, ask: Ask, why: str, now: Now) -> None:
         """A walker ends here."""
@@ -138,9 +123,12 @@ class AnswerRouter:
         else:
             self._state.counts["answers_lost"] += 1
 
-    def _answer(
-        self, ask: Ask, record: ContextRecord, holder: Address, ahead: int, now: Now
+    def answer(
+        self, ask: Ask, record: ContextRecord, holder: Address, now: Now, *, ahead: int = 0
     ) -> None:
+        """This broker has what a question looks for, or (`ahead` 1) one beside it: then this one is
+        on the path, too.
+        """
         state = self._state
         settings = state.settings.replication
         path = answer_path(ask.path, state.address, settings)
@@ -271,7 +259,7 @@ class WalkForwarder:
         held = state.answer(ask.question, ask.without, now, fresh=ask.fresh)
         if held is not None:
             holder = held.holder or state.address
-            self._answer_router.found_here(ask, held.record, holder, now)
+            self._answer_router.answer(ask, held.record, holder, now)
         elif ask.strategy == WALK:
             self._walk(ask, now)
 
@@ -366,22 +354,10 @@ class WalkForwarder:
 
 
 _DEEPEST = 1
-
-
-_HASHES = 5
-
-
+_HASHES, _USEFUL_BITS = 5, 5
 _LEAST_WAIT_MS = 1.0
-
-
 _FILTER_AGE_MS = 500.0
-
-
 _PROBES_KEPT_MS = 5_000.0
-
-
-_USEFUL_BITS = 5
-
 
 LookKey = tuple[int, int, int]
 
@@ -472,7 +448,7 @@ class NeighbourProbes:
             return
         del self._waiting[have.search, have.walker, have.hop]
         self._state.counts["found_ahead"] += 1
-        self._answer_router.found_ahead(ask, have.record, have.holder, now)
+        self._answer_router.answer(ask, have.record, have.holder, now, ahead=1)
 
     def likely(self, ask: Ask) -> Address | None:
         """A neighbour whose filter has it and where the walker was not."""

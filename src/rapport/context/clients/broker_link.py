@@ -96,7 +96,6 @@ class PendingCalls:
         heapq.heappush(self._order, (min(call.due_ms, call.deadline_ms), call.id))
 
     def abandon(self, id: int) -> None:
-        """Drops a request."""
         self._calls.pop(id, None)
 
     def answered(self, message: Answer | Status, sender: Address, now_ms: float) -> None:
@@ -141,7 +140,6 @@ class PendingCalls:
         return self._order[0][0] if self._order else None
 
     def all(self) -> list[Call]:
-        """All pending requests."""
         return list(self._calls.values())
 
 
@@ -228,7 +226,6 @@ class BrokerChoice:
         return min([*waits, self._round_ms])
 
     def answered(self, address: Address, number: int, load: float, now_ms: float) -> None:
-        """A broker answered a ping."""
         one = self.candidates.get(address)
         if one is None or number not in (one.ping, one.late) or not number:
             return

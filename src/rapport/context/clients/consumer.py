@@ -55,7 +55,6 @@ class ContextSubscription:
         """Records that a slow reader missed: newer ones pushed them out."""
 
     def start(self) -> None:
-        """Begins to listen."""
         self._link.on_notice[self._id] = self._take
         self._link.on_change.append(self._moved)
         self._tasks.start("context subscription", self._keep)

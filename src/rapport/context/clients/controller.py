@@ -47,7 +47,6 @@ class ContextController(ContextClient):
         await self._command(broker, "monitor", (), within_ms)
 
     async def status(self, broker: Address, *, within_ms: int = 2_000) -> BrokerStatus:
-        """The status of a broker."""
         answer = await self._command(broker, "status", (), within_ms)
         try:
             return msgspec.json.decode(answer.why, type=BrokerStatus)

@@ -170,7 +170,6 @@ class GossipMachine:
     # Received messages
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
-        """Acts on a message."""
         if type(message) is PublishedKnowledge:
             entry = self._entries.get(message.component)
             if entry is None or message.version > entry.version:
@@ -303,7 +302,6 @@ class GossipMachine:
     # Due tasks
 
     def tick(self, now: Now) -> None:
-        """Does what is due."""
         steady_ms = now.steady_ms
         if steady_ms >= self._knowledge.due_ms:
             self._knowledge.done(steady_ms)

@@ -146,5 +146,4 @@ class Period:
         self.due_ms = self._offset_ms + self._number * self._period_ms
 
     def end(self) -> None:
-        """Ends the task."""
         self.due_ms = _NEVER

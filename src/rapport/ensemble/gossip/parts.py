@@ -149,7 +149,6 @@ class PartAnswers:
         return self._due_ms
 
     def clear(self) -> None:
-        """Drops waiting answers."""
         self._waiting.clear()
         self._due_ms = _NEVER
 
@@ -261,7 +260,6 @@ class Parts:
             self._pull(key, begun)
 
     def clear(self) -> None:
-        """Drops all incomplete versions."""
         self._incomplete.clear()
         self._answers.clear()
         self.bytes = 0

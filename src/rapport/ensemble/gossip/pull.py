@@ -111,7 +111,6 @@ class PullMachine:
                 state.record(Kind.HEADER_ADDED, now, component, entry.version, "headers", time_ms)
 
     def take_pull(self, message: Pull, sender: Sender, now: Now) -> None:
-        """Handles a pull."""
         if message.reply_to is not None:
             if self._state.ip:
                 if message.reply_to != sender.address:

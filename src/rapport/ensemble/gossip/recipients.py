@@ -26,11 +26,9 @@ class NoRecipients:
     """For nodes without IP."""
 
     def to_publish(self, component: str, now: Now) -> list[Address]:
-        """No address."""
         return []
 
     def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
-        """No address."""
         return []
 
 
@@ -95,7 +93,6 @@ class RandomRecipients:
 
     @property
     def known(self) -> Sequence[Address]:
-        """The known nodes."""
         return self._known
 
     def know(self, nodes: Sequence[Address]) -> None:

@@ -76,7 +76,6 @@ class KnownGroupers:
         return True
 
     def mark_alive(self, address: Address, now: Now) -> None:
-        """Marks a grouper as alive."""
         if (other := self._others.get(address)) is not None:
             other.heard_ms = now.steady_ms
 

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from rapport.core.errors import InvalidInput, nearest_names
 from rapport.ensemble.model.component import (
     Component,
@@ -333,7 +335,7 @@ class EvaluationCall(Call):
             hint="this pair was left out; the others were not touched by it",
         )
         message = f"{what} of {coordinator.id} and {member.id}: {fault.message}"[:300]
-        self._faults.append(_with_message(fault, message))
+        self._faults.append(msgspec.structs.replace(fault, message=message))
 
     def _not_of_role(self, reading: ReplicaReading, role: RoleType, why: str) -> None:
         self._faults.append(
@@ -440,14 +442,3 @@ def odd_answer(name: str, what: str, answer: Any) -> Fault:
         else "return True or False",
     )
     return fault_of(error, error.code, name=name)
-
-
-def _with_message(fault: Fault, message: str) -> Fault:
-    return Fault(
-        code=fault.code,
-        message=message,
-        hint=fault.hint,
-        component=fault.component,
-        name=fault.name,
-        place=fault.place,
-    )

@@ -102,7 +102,6 @@ class Faults:
         ]
 
     def forget(self, component: str) -> None:
-        """The component is gone."""
         for key in [key for key in self._kept if key[0] == component]:
             del self._kept[key]
 

@@ -133,7 +133,6 @@ class NodeKnowledge:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """All components of this node."""
         return tuple(self._components.values())
 
 

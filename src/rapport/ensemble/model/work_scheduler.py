@@ -120,7 +120,6 @@ class RunningCalls:
         return len(self._calls)
 
     def begin(self, call: Call) -> None:
-        """Registers a started call."""
         self._calls[(call.component, call.name)] = call
 
     def end(self, call: Call) -> bool:
@@ -164,7 +163,6 @@ class RunningCalls:
         self._retries.pop((call.component, call.name), None)
 
     def forget(self, component: str) -> None:
-        """The component is gone."""
         for key in [key for key in self._calls if key[0] == component]:
             del self._calls[key]
             self._hanging.discard(key)
@@ -224,7 +222,6 @@ class HostedComponent:
             self.is_changed, self.cause = True, max(self.cause, cause)
 
     def plan(self, name: str) -> ProcessPlan:
-        """The process of that name."""
         return next(plan for plan in self.processes if plan.name == name)
 
     def _has_changed(self, path: tuple[str, ...]) -> bool:
@@ -359,7 +356,6 @@ class WorkScheduler:
             self._schedule.remove((component_id, process.name))
 
     def tick(self, now: Now) -> list[Call]:
-        """The calls to run now."""
         for fault in self._running.hanging(now):
             self._note(fault)
         calls: list[Call | None] = []
@@ -394,7 +390,6 @@ class WorkScheduler:
         return is_wanted
 
     def assign(self, component_id: str, values: dict[str, Any]) -> None:
-        """Sets fields from outside."""
         self._hosted[component_id].changed(values, 0)
         self._look_who_waits()
 

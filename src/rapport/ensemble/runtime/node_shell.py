@@ -103,11 +103,9 @@ class NodeShell:
         await self.station.close()
 
     def now(self) -> Now:
-        """This moment."""
         return Now(self.clock.now_ms(), self.clock.steady_ns() / 1e6)
 
     def next_due_ms(self) -> float | None:
-        """When something is due."""
         due_ms = self.machine.next_due_ms()
         swim_ms = self.swim.next_due_ms() if self.swim is not None else None
         if due_ms is None or swim_ms is None:

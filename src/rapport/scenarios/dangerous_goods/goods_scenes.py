@@ -61,7 +61,6 @@ class GoodsReport(msgspec.Struct, frozen=True):
 
 
 def scenes() -> tuple[GoodsScene, ...]:
-    """All scenes."""
     return (
         GoodsScene(
             "ammonia and chlorine 4 m apart, 3 m are asked for",

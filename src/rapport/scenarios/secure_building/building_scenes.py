@@ -98,11 +98,6 @@ def reports(start_ms: int) -> list[BuildingReport]:
     return sorted(sent, key=lambda report: (report.arrives_ms, report.source, str(report.payload)))
 
 
-def duration_ms() -> int:
-    """From the first sighting to the last arrival."""
-    return max(report.arrives_ms for report in reports(0))
-
-
 def _every_second(
     person: str,
     x: float,
