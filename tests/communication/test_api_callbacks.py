@@ -52,7 +52,7 @@ def test_known_peers_are_not_looked_up_by_callbacks() -> None:
 
     def work(directory: CallbackDirectory) -> None:
         assert directory.peer("ana") is ANA
-        assert directory.collective("crew") is CREW
+        assert directory.policy_of("crew") is CREW
         assert directory.policy_of("crew") is CREW
         assert directory.member_names("crew", after="ana") == ["ben"]
 
@@ -62,7 +62,7 @@ def test_known_peers_are_not_looked_up_by_callbacks() -> None:
 def test_without_callbacks_others_are_nobody() -> None:
     def work(directory: CallbackDirectory) -> None:
         assert directory.peer("zoe") is None
-        assert directory.collective("watch") is None
+        assert directory.policy_of("watch") is None
         assert directory.member_names("watch") == []
 
     asking(work, authenticate=lambda _peer, _password: True)
@@ -156,20 +156,20 @@ def test_a_function_that_hangs_is_not_called_again_and_its_late_answer_counts() 
 
     def work(directory: CallbackDirectory) -> None:
         for _ in range(3):
-            assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
-        assert directory.collective("other") is not None, "others are asked meanwhile"
+            assert code_of(lambda: directory.policy_of("watch")) == "people.directory_slow"
+        assert directory.policy_of("other") is not None, "others are asked meanwhile"
         assert asked == ["watch", "other"]
         let_go.set()
         for _ in range(2_000):
             try:
-                found = directory.collective("watch")
+                found = directory.policy_of("watch")
                 break
             except SourceUnavailable:
                 time.sleep(0.005)
         assert found is not None
         assert found.members == ("ana",)
         assert asked == ["watch", "other"]
-        directory.collective("watch")
+        directory.policy_of("watch")
         assert asked == ["watch", "other", "watch"], "a late answer is given once"
 
     asking(work, collective_info=roster)
@@ -186,7 +186,7 @@ def test_with_many_calls_hanging_no_other_is_made() -> None:
     def work(directory: CallbackDirectory) -> None:
         for number in range(MOST_HANGING + 3):
             name = f"watch{number}"
-            assert code_of(lambda name=name: directory.collective(name)) == "people.directory_slow"
+            assert code_of(lambda name=name: directory.policy_of(name)) == "people.directory_slow"
         assert len(asked) == MOST_HANGING
         let_go.set()
 
@@ -204,11 +204,11 @@ def test_a_call_that_is_given_up_is_made_again() -> None:
             let_go.wait(30)
 
     def work(directory: CallbackDirectory) -> None:
-        assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
+        assert code_of(lambda: directory.policy_of("watch")) == "people.directory_slow"
         clock.set_ms(30_000)
-        assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
+        assert code_of(lambda: directory.policy_of("watch")) == "people.directory_slow"
         clock.set_ms(62_000)
-        assert directory.collective("watch") is None
+        assert directory.policy_of("watch") is None
         assert asked == ["watch", "watch"]
         let_go.set()
 

@@ -72,8 +72,8 @@ def test_a_whole_site_is_read_with_all_its_settings(tmp_path, monkeypatch):
     assert alarm.escalate == (NextReceiver("collective:security-leads"),)
     assert declared.actions["write it down"].done_when == "sent"
     assert declared.actions["write it down"].ttl_ms == 3_600_000
-    assert declared.mail.password == "hunter2"
-    assert declared.webhook.secret == "s3cret"
+    assert declared.media["mail"].password == "hunter2"
+    assert declared.media["webhook"].secret == "s3cret"
     night = (DaySpan(22 * 60, 7 * 60),)
     assert declared.peers["ana"].privacy == (quiet_rule(night, "Europe/Vienna"),)
     assert declared.peers["lea"].privacy == (quiet_rule(night, "UTC", "refuse"),)

@@ -59,7 +59,7 @@ def test_a_peer_is_looked_up_once_per_lifetime_and_a_collective_always(clock: Ma
     directory = cached(roster, clock)
     for _ in range(3):
         directory.peer("ana")
-        directory.collective("guards")
+        directory.policy_of("guards")
     assert roster.asked.count("peer:ana") == 1
     assert roster.asked.count("collective:guards") == 3
     roster.peers["ana"] = ("mail:ana@example.org",)
@@ -101,7 +101,7 @@ def test_who_is_not_known_is_nobody_and_is_found_once_added(
     roster = Roster()
     directory = cached(roster, clock)
     assert directory.peer("lea") is None
-    assert directory.collective("nobody") is None
+    assert directory.policy_of("nobody") is None
     assert directory.member_names("nobody") == []
     roster.peers["lea"] = ("inbox:",)
     assert directory.peer("lea") is not None

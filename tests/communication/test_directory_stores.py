@@ -77,6 +77,6 @@ def test_what_one_process_changes_the_other_finds(
         assert ana is not None
         assert ana.addresses == ("mail:ana@example.org",)
         await changes.remove_collective("all/of us", by="")
-        assert other.collective("all/of us") is None
+        assert other.policy_of("all/of us") is None
 
     asyncio.run(scenario())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Meta
 
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.config_fields import FaultCodes, Fields, suggest
+from rapport.kernel.config_fields import FaultCodes, Fields, keys_of, suggest
 from rapport.kernel.toml import Section, TomlFile
 
 OTHER = FaultCodes(
@@ -343,3 +345,41 @@ def test_any_value_is_of_the_kind_asked_for_or_exactly_one_problem(value: object
         read(Fields(section, problems))
         assert len([found for found in problems if found.code != "site.unknown_key"]) <= 1
         assert all(problem.hint for problem in problems)
+
+
+# --- settings ---
+
+
+class Pump(msgspec.Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1)] = "p"
+    mode: Literal["slow", "fast"] = "slow"
+    on: bool = False
+    level: Annotated[int, Meta(ge=1, le=9)] = 3
+    wait_ms: Annotated[int, Meta(ge=1)] = 500
+    tags: tuple[str, ...] = ()
+    secret: str = ""
+
+
+def test_settings_are_read_by_the_types_and_bounds_of_a_struct() -> None:
+    fields = fields_of('name = "q"\nmode = "fast"\non = true\nlevel = 9\nwait = "2s"\ntags = "a"')
+    expected = Pump(name="q", mode="fast", on=True, level=9, wait_ms=2_000, tags=("a",), secret="s")
+    assert fields.settings(Pump(), secret="s") == expected
+    assert fields.problems == []
+    assert keys_of(Pump, but=("secret",)) == ("name", "mode", "on", "level", "wait", "tags")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ('name = ""', "site.wrong_type"),
+        ('mode = "fest"', "site.unknown_choice"),
+        ("on = 1", "site.wrong_type"),
+        ("level = 10", "site.out_of_range"),
+        ('wait = "0s"', "site.bad_duration"),
+        ("tags = 1", "site.wrong_type"),
+    ],
+)
+def test_a_setting_out_of_bounds_is_told_and_keeps_its_default(line: str, code: str) -> None:
+    fields = fields_of(line)
+    assert fields.settings(Pump()) == Pump()
+    assert told(fields)[:2] == (code, 2)

@@ -43,14 +43,11 @@ from rapport.communication.adapters.adapter_config import (
     BUILT_IN,
     InputConfig,
     check_places,
-    read_adapters,
     read_inputs,
     read_media,
     read_sending,
 )
 from rapport.communication.adapters.dispatch import DispatchSettings
-from rapport.communication.adapters.mail import MailSettings
-from rapport.communication.adapters.webhook import WebhookSettings
 from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.cluster_leases import LEASE_MS, SHARES, ShareSettings
 from rapport.communication.content_rules import ContentFault, ContentRules
@@ -97,14 +94,12 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     peers: dict[str, Peer]
     collectives: dict[str, Collective]
     actions: dict[str, Action]
-    mail: MailSettings
-    webhook: WebhookSettings
     zone: str = "UTC"
     """Time zone of the site, for people without one of their own."""
     language: str = "en"
     """Language of times and values in texts, for people without one of their own."""
     media: dict[str, Any] = {}
-    """Settings of the other built-in adapters, by name."""
+    """Settings of the built-in adapters, by name."""
     inputs: tuple[InputConfig, ...] = ()
     sending: dict[str, DispatchSettings] = {}
     """Limits of dispatches by adapter, where they are set."""
@@ -136,7 +131,7 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
         medium, _, target = address.partition(":")
         match medium:
             case "mail":
-                return not is_loopback(self.mail.host)
+                return not is_loopback(self.media["mail"].host)
             case "webhook":
                 return not is_loopback(address_parts(target).hostname or "")
             case "apprise":
@@ -193,16 +188,14 @@ def communication_from_site(
     }
     _tables(file, "adapters", problems)
     _tables(file, "inputs", problems)
-    mail, webhook = read_adapters(file, directory, adapters, problems)
+    media = read_media(file, directory, adapters, problems)
     declared = CommunicationConfig(
         peers=peers,
         collectives=collectives,
         actions=actions,
-        mail=mail,
-        webhook=webhook,
         zone=zone,
         language=read_language(Fields(file.section("site"), problems), "en"),
-        media=read_media(file, directory, problems),
+        media=media,
         inputs=read_inputs(file, directory, problems),
         sending=read_sending(file, problems),
         plugin_settings={

@@ -284,15 +284,6 @@ class StoredDirectory:
         kept = self.kept.get("peer", name)
         return None if kept is None else peer_of_entry(name, kept, self.site)
 
-    def collective(self, name: str) -> Collective | None:
-        """The collective with all its members; see `member_names` for large ones."""
-        found = self.policy_of(name)
-        if found is None:
-            return None
-        joined = set(self.kept.all_members(name)).difference(found.members)
-        members = (*found.members, *sorted(joined))
-        return msgspec.structs.replace(found, members=members) if joined else found
-
     def policy_of(self, name: str) -> Collective | None:
         """See PeerDirectory; stored members are left out."""
         if declared := self.declared.collective(name):

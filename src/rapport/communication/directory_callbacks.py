@@ -235,10 +235,6 @@ class CallbackDirectory:
             return self._look_up(self._peer_info, Identifier("peer", name), _peer_fault)
         return found
 
-    def collective(self, name: str) -> Collective | None:
-        """The collective as it is now, or None; raises SourceUnavailable."""
-        return self._own.collective(name) or self._collective_by_callback(name)
-
     def policy_of(self, name: str) -> Collective | None:
         return self._own.policy_of(name) or self._collective_by_callback(name)
 

@@ -65,21 +65,15 @@ class PeerDirectory(Protocol):
     def peer(self, name: str) -> Peer | None:
         """The peer of that name, or None."""
 
-    def collective(self, name: str) -> Collective | None:
-        """The collective of that name with all its members, or None."""
-
     def policy_of(self, name: str) -> Collective | None:
         """The delivery policy of a collective, or None; its members may be left out, so that a
         large one costs nothing.
         """
-        return self.collective(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Up to `limit` member names after `after`, sorted by code points, so that a large
         collective is read in slices; none for an unknown collective.
         """
-        found = self.collective(name)
-        return names_after(sorted(found.members), after, limit) if found else []
 
 
 class SiteDirectory:
@@ -215,9 +209,6 @@ class CachedDirectory:
         if found is not None:
             self._keep(name, now_ns + self._lifetime_ns, found, changes)
         return found
-
-    def collective(self, name: str) -> Collective | None:
-        return self._directory.collective(name)
 
     def policy_of(self, name: str) -> Collective | None:
         """See PeerDirectory; as it is now."""

@@ -78,7 +78,7 @@ def test_it_is_started_when_added_and_publishes_under_its_name():
         assert place.arrived == [("door", "h1", False)] * 2
         (status,) = place.inputs.status()
         assert (status.kind, status.owner, status.received) == ("push", "app", 2)
-        assert place.inputs.adapter(name) is bell
+        assert await place.inputs.remove(name) is bell
 
     play(scenario)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.adapters.adapter_config import read_adapters, read_inputs, read_media
+from rapport.communication.adapters.adapter_config import read_inputs, read_media
 from rapport.communication.adapters.ftp import FtpServer
 from rapport.communication.config import communication_from_site
 from rapport.communication.peers import address_fault
@@ -29,7 +29,7 @@ def inputs(tmp_path: Path, text: str):
 
 def media(tmp_path: Path, text: str):
     problems = []
-    found = read_media(site(tmp_path, text), tmp_path, problems)
+    found = read_media(site(tmp_path, text), tmp_path, ADAPTERS, problems)
     return found, [(problem.code, problem.line) for problem in problems]
 
 
@@ -93,7 +93,7 @@ def test_mail_in_needs_a_host_and_a_user(tmp_path):
 def test_where_replies_go_must_be_an_address(tmp_path):
     problems = []
     text = '[adapters.mail]\nsender = "a@b.org"\nreply_to = "a@b\\r\\nBcc: e@c"\nkeep = "2s"\n'
-    mail, _webhook = read_adapters(site(tmp_path, text), tmp_path, ADAPTERS, problems)
+    mail = read_media(site(tmp_path, text), tmp_path, ADAPTERS, problems)["mail"]
     assert [(problem.code, problem.line) for problem in problems] == [("peer.bad_address", 3)]
     assert mail.keep_ms == 2_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.adapters.adapter_config import read_media
+from rapport.communication.adapters.adapter_config import BUILT_IN, read_media
 from rapport.communication.adapters.mqtt import MQTT_INPUT_KEYS, TopicPattern, read_mqtt_input
 from rapport.communication.adapters.webhook import WEBHOOK_INPUT_KEYS, read_webhook_input
 from rapport.communication.peers import address_fault
@@ -25,7 +25,7 @@ def site(tmp_path: Path, text: str) -> TomlFile:
 
 def media(tmp_path: Path, text: str):
     problems = []
-    found = read_media(site(tmp_path, text), tmp_path, problems)
+    found = read_media(site(tmp_path, text), tmp_path, BUILT_IN, problems)
     return found, [(problem.code, problem.line) for problem in problems]
 
 

@@ -52,7 +52,6 @@ from rapport.kernel.config_fields import Fields, keys_of, suggest
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import Section, TomlFile
 
-BUILT_IN = ("apprise", "folder", "ftp", "inbox", "mail", "mqtt", "webhook", "ws")
 INTERVAL_MS = 60_000
 COMMON_KEYS = ("adapter", "interval", "on_request", "trusted")
 SENDING = "sending"
@@ -66,45 +65,20 @@ def adapter_names(plugins: Plugins) -> tuple[str, ...]:
 # --- [adapters.*] ---
 
 
-def read_adapters(
+def read_media(
     file: TomlFile, directory: Path, adapters: Collection[str], problems: list[Problem]
-) -> tuple[MailSettings, WebhookSettings]:
-    """The settings of mail and webhook; reports tables of unknown adapters, too."""
+) -> dict[str, Any]:
+    """The settings of the built-in adapters by name; reports tables of unknown adapters, too."""
     for name, section in file.section("adapters").sections():
         if name not in adapters:
-            problems.append(
-                section.problem(
-                    "",
-                    "adapter.unknown",
-                    f"there is no adapter named {name!r}",
-                    hint=suggest(name, adapters),
-                )
-            )
-    mail = _fields(file, "mail", MAIL_KEYS, problems)
-    webhook = _fields(file, "webhook", keys_of(WebhookSettings), problems)
-    secret = read_secret_field("secret", webhook, directory)
-    return _mail(mail, directory), webhook.settings(WebhookSettings(), secret=secret)
-
-
-def read_media(file: TomlFile, directory: Path, problems: list[Problem]) -> dict[str, Any]:
-    """The settings of the other built-in adapters, by name."""
-
-    def fields(name: str, known: Collection[str]) -> Fields:
-        return _fields(file, name, known, problems)
-
-    fields("inbox", ())
-    return {
-        "apprise": read_apprise(fields("apprise", APPRISE_KEYS), directory),
-        "folder": read_folders(fields("folder", FOLDER_KEYS), directory),
-        "ftp": read_ftp(fields("ftp", FTP_KEYS), directory),
-        "mqtt": read_mqtt(fields("mqtt", MQTT_KEYS), directory),
-        "ws": read_page(fields("ws", PAGE_KEYS)),
-    }
-
-
-def _fields(file: TomlFile, name: str, known: Collection[str], problems: list[Problem]) -> Fields:
-    section = file.section("adapters", name)
-    return Fields(section, problems, known=(*known, SENDING), strict=True)
+            message, hint = f"there is no adapter named {name!r}", suggest(name, adapters)
+            problems.append(section.problem("", "adapter.unknown", message, hint=hint))
+    found = {}
+    for name, (keys, read) in _OUTPUTS.items():
+        section = file.section("adapters", name)
+        fields = Fields(section, problems, known=(*keys, SENDING), strict=True)
+        found[name] = read(fields, directory)
+    return found
 
 
 def _mail(table: Fields, directory: Path) -> MailSettings:
@@ -114,6 +88,24 @@ def _mail(table: Fields, directory: Path) -> MailSettings:
         if fault is not None:
             table.report(key, fault)
     return settings
+
+
+def _webhook(table: Fields, directory: Path) -> WebhookSettings:
+    return table.settings(WebhookSettings(), secret=read_secret_field("secret", table, directory))
+
+
+_OUTPUTS: dict[str, tuple[tuple[str, ...], Callable[[Fields, Path], Any]]] = {
+    "apprise": (APPRISE_KEYS, read_apprise),
+    "folder": (FOLDER_KEYS, read_folders),
+    "ftp": (FTP_KEYS, read_ftp),
+    "inbox": ((), lambda _table, _directory: None),
+    "mail": (MAIL_KEYS, _mail),
+    "mqtt": (MQTT_KEYS, read_mqtt),
+    "webhook": (keys_of(WebhookSettings), _webhook),
+    "ws": (PAGE_KEYS, read_page),
+}
+"""The keys of each built-in adapter and how they are read."""
+BUILT_IN = tuple(_OUTPUTS)
 
 
 def check_places(

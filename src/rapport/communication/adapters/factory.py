@@ -126,14 +126,15 @@ def _plugin_adapter(name: str, settings: dict[str, Any], context: AdapterContext
 def _built_in_adapter(
     name: str, declared: CommunicationConfig, context: AdapterContext
 ) -> OutputAdapter:
+    settings: Any = declared.media.get(name)
     match name:
         case "inbox":
             return InboxAdapter()
         case "ws":
-            return PageAdapter(context.pages, declared.media["ws"], context.clock)
+            return PageAdapter(context.pages, settings, context.clock)
         case "mail":
             return MailAdapter(
-                declared.mail,
+                settings,
                 context.link_for,
                 context.proof_for,
                 clock=context.clock,
@@ -141,15 +142,15 @@ def _built_in_adapter(
                 reads_replies=any(one.adapter in _MAILBOXES for one in declared.inputs),
             )
         case "folder":
-            return FolderAdapter(declared.media["folder"], context.proof_for)
+            return FolderAdapter(settings, context.proof_for)
         case "ftp":
-            return FtpAdapter(declared.media["ftp"], context.proof_for)
+            return FtpAdapter(settings, context.proof_for)
         case "mqtt":
-            return MqttAdapter(declared.media["mqtt"], context.proof_for, context.clock)
+            return MqttAdapter(settings, context.proof_for, context.clock)
         case "apprise":
-            return AppriseAdapter(declared.media["apprise"], context.link_for)
+            return AppriseAdapter(settings, context.link_for)
         case _:
-            return WebhookAdapter(declared.webhook, context.link_for, context.clock)
+            return WebhookAdapter(settings, context.link_for, context.clock)
 
 
 class SealingAdapter:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -45,7 +46,7 @@ class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-def read_page(table: Fields) -> PageSettings:
+def read_page(table: Fields, _directory: Path) -> PageSettings:
     """The `[adapters.ws]` table."""
     wait_ms = table.duration_ms("wait", PageSettings().wait_ms, least=1)
     if wait_ms > LONGEST_WAIT_MS:

@@ -571,10 +571,6 @@ class Inputs:
         for name in reversed(list(self._inputs)):
             await self.remove(name)
 
-    def adapter(self, name: str) -> InputAdapter | None:
-        entry = self._inputs.get(name)
-        return entry.adapter if entry else None
-
     def status(self) -> list[InputStatus]:
         """All inputs, by name."""
         return [_status(self._inputs[name]) for name in sorted(self._inputs)]

@@ -297,10 +297,6 @@ class Outputs:
         """The adapters that messages may be queued for: a view that follows every change."""
         return self._served.keys()
 
-    def adapter(self, name: str) -> OutputAdapter | None:
-        served = self._served.get(name)
-        return served.adapter if served else None
-
     def status(self) -> list[OutputStatus]:
         """All adapters, by name."""
         now_ms = self._clock.now_ms()
