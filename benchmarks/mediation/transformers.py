@@ -41,7 +41,7 @@ class Speeds(msgspec.Struct):
     """Events a second through one transformer, in the several ways; bytes are JSON."""
 
     given_away: float
-    """A batch whose values the transformer may write into, as the node uses it."""
+    """A batch whose values the transformer may write into."""
     batch: float
     one_by_one: float
     columns: float

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rapport.channel import export_schedule as export_due
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel import export_schedule as export_due
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.log.logged_channel import reader_positions
 from rapport.core.event import make_event

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-Number = TypeVar("Number")
-"""A float or an array of floats."""
+_Number = TypeVar("_Number")
 Scalar = str | int | float | bool | None
 Path = tuple[str | int, ...]
 
@@ -51,11 +50,11 @@ class Affine(msgspec.Struct, frozen=True):
     def is_identity(self) -> bool:
         return (self.multiply, self.add, self.divide) == (1.0, 0.0, 1.0)
 
-    def apply(self, value: Number) -> Number:
+    def apply(self, value: _Number) -> _Number:
         """The value in the target unit; takes a float or a numpy array of floats."""
-        given: Any = value
-        result: Number = (given * self.multiply + self.add) / self.divide
-        return result
+        number: Any = value  # no numpy here, without which the light client works
+        found: _Number = (number * self.multiply + self.add) / self.divide
+        return found
 
     def expression(self, name: str) -> str:
         """The same arithmetic as a Python expression on `name`, without neutral steps.

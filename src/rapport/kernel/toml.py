@@ -1,7 +1,7 @@
 """TOML files with positions: every fault in a site file names its line and column. [UX-2]
 
-`tomllib` keeps no positions. `place_of` finds the line of a key by scanning headers and keys; it
-runs only when there is a fault to report.
+`tomllib` keeps no positions. A scan of headers and keys finds them; it runs only when there is a
+fault to report. Files in other forms that are read as tables bring their positions with them.
 
 A key `a.b.c` is a path, and readers build the path to each of its parts: time and memory grow with
 the square of their number, in `tomllib` too. A text of 200 kB that is one key would take minutes
@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rapport.core.errors import Problem, SiteError, excerpt_with_caret
+from rapport.core.errors import Problem, Severity, SiteError, excerpt_with_caret
 
 MAX_KEY_PARTS = 16
 """Parts of one key or header; people write at most six."""
@@ -63,13 +64,23 @@ _PIECES = {
 """Tokens of a value's line: outside of multi-line strings, and inside of each kind of them."""
 
 _MAX_BYTES = 4 * 1024 * 1024
+_LONGEST_SHOWN = 400
+"""Characters of a line that is shown with a problem."""
+
+Positions = Mapping[tuple[str, ...], tuple[int, int]]
+"""Line and column by path, counted from 1."""
 
 
 class TomlFile:
-    """A parsed TOML file with the position of each key."""
+    """A parsed TOML file with the position of each key, or a file in another form read as one."""
 
-    def __init__(self, name: str, text: str, values: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, text: str, values: dict[str, Any], places: Positions | None = None
+    ) -> None:
+        """`places`: of a file in another form."""
         self.name, self.text, self.values = name, text, values
+        if places is not None:
+            self._places = places
 
     @staticmethod
     def load(path: Path, *, name: str | None = None) -> TomlFile:
@@ -124,12 +135,11 @@ class TomlFile:
         """Line and column of the key or header, or of its nearest ancestor if it is in an inline
         table. The tables of a `[[list]]` are `("list", "[0]")` and so on.
         """
-        best, best_length = (0, 0), -1
-        for line, column, found in self.key_positions():
-            length = len(found)
-            if found == path[:length] and length > best_length:
-                best, best_length = (line, column), length
-        return best
+        for length in range(len(path), 0, -1):
+            found = self._places.get(path[:length])
+            if found is not None:
+                return found
+        return (0, 0)
 
     def problem(
         self,
@@ -138,21 +148,25 @@ class TomlFile:
         message: str,
         *,
         hint: str = "",
-        severity: str = "error",
+        severity: Severity = "error",
     ) -> Problem:
-        line, column = self.place_of(path)
-        return Problem(
-            file=self.name,
-            line=line,
-            column=column,
-            severity=severity,  # type: ignore[arg-type]
-            code=code,
-            message=message,
-            hint=hint,
-            excerpt=excerpt_with_caret(self.text, line, column),
-        )
+        """A problem at the position of a key, at a cost independent of the file's size."""
+        place = self.place_of(path)
+        return problem_at(self.name, self._lines, place, code, message, hint, severity)
 
-    def key_positions(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def _places(self) -> Positions:
+        found: dict[tuple[str, ...], tuple[int, int]] = {}
+        for line, column, path in self._keys():
+            for length in range(1, len(path) + 1):  # a parent table may have no header
+                found.setdefault(path[:length], (line, column))
+        return found
+
+    def _keys(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
         """Line, column and path of each header and key; within a `[[list]]` with and without the
         entry's number.
         """
@@ -160,7 +174,7 @@ class TomlFile:
         entry: tuple[str, ...] = ()
         counts = Counter[tuple[str, ...]]()
         quote, depth = "", 0
-        for number, line in enumerate(self.text.splitlines(), start=1):
+        for number, line in enumerate(self._lines, start=1):
             column = len(line) - len(line.lstrip()) + 1
             if quote or depth:
                 quote, depth = _left_open(line, quote, depth)
@@ -201,11 +215,35 @@ class Section:
         return Section(self.file, (*self.path, name), value if isinstance(value, dict) else {})
 
     def problem(
-        self, key: str, code: str, message: str, *, hint: str = "", severity: str = "error"
+        self, key: str, code: str, message: str, *, hint: str = "", severity: Severity = "error"
     ) -> Problem:
         """A problem at `key` of this section, or at its header if `key` is empty."""
         path = (*self.path, key) if key else self.path
         return self.file.problem(path, code, message, hint=hint, severity=severity)
+
+
+def problem_at(
+    name: str,
+    lines: Sequence[str],
+    place: tuple[int, int],
+    code: str,
+    message: str,
+    hint: str = "",
+    severity: Severity = "error",
+) -> Problem:
+    """A problem at a position, with the line as an excerpt unless it is overlong."""
+    line, column = place
+    shown = lines[line - 1] if 1 <= line <= len(lines) else ""
+    return Problem(
+        file=name,
+        line=line,
+        column=column,
+        severity=severity,
+        code=code,
+        message=message,
+        hint=hint,
+        excerpt=excerpt_with_caret(shown, 1, column) if len(shown) <= _LONGEST_SHOWN else "",
+    )
 
 
 def _parts(dotted: str) -> tuple[str, ...]:

@@ -22,8 +22,6 @@ from rapport.mediation.declarations.placed_values import (
     MAX_FILE_DEPTH,
     FileContent,
     FileKind,
-    PlacedFile,
-    ValuePath,
     unreadable_file,
 )
 from rapport.mediation.declarations.python_classes import types_of_class
@@ -51,16 +49,7 @@ def read_toml_file(name: str, raw: bytes) -> FileContent:
         return unreadable_file(
             name, "", (0, 0), "site.bad_toml", str(error), "numbers are 64 bits wide"
         )
-    return FileContent(with_positions(file))
-
-
-def with_positions(file: TomlFile) -> PlacedFile:
-    """The same file with all its locations, found once."""
-    places: dict[ValuePath, tuple[int, int]] = {}
-    for line, column, path in file.key_positions():
-        for length in range(1, len(path) + 1):  # a parent table may have no header
-            places.setdefault(path[:length], (line, column))
-    return PlacedFile(file.name, file.text, file.values, places)
+    return FileContent(file)
 
 
 SECTION = "interpretations"
@@ -125,17 +114,14 @@ def read_file(name: str, text: bytes, kind: FileKind) -> FileContent:
 
 def typed_tables(file: TomlFile) -> dict[str, Section]:
     """The tables in the typed form."""
-    return {name: each for name, each in _tables(file) if is_typed_table(each.values)}
+    tables = file.section(SECTION).sections()
+    return {name: each for name, each in tables if is_typed_table(each.values)}
 
 
 def fields_tables(file: TomlFile) -> dict[str, Section]:
     """The tables in the fields form."""
-    return {name: each for name, each in _tables(file) if not is_typed_table(each.values)}
-
-
-def _tables(file: TomlFile) -> Iterable[tuple[str, Section]]:
-    placed = file if isinstance(file, PlacedFile) else with_positions(file)
-    return placed.section(SECTION).sections()
+    tables = file.section(SECTION).sections()
+    return {name: each for name, each in tables if not is_typed_table(each.values)}
 
 
 def collect_declarations(

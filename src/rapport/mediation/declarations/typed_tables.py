@@ -302,8 +302,13 @@ def _with_units(names: TypeNames, types: tuple[Type, ...]) -> tuple[Type, ...]:
     return (*(each for each in names.types_of_units() if each.name not in own), *types)
 
 
+def is_interpretation_name(name: str) -> bool:
+    """Whether letters, digits and . _ - form it, in parts with / between."""
+    return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
+
+
 def _check_name(fields: Fields, name: str) -> None:
-    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or name == "files":
+    if not is_interpretation_name(name) or name == "files":
         message = f"{name[:60]!r} cannot name an interpretation"
         hint = "use letters, digits, . _ and -, with / between the parts"
         fields.fault("", "interpretation.bad_name", message, hint=hint)

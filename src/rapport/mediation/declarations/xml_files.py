@@ -18,11 +18,10 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.core.xml import XmlError, XmlNode, XmlReader, XmlVisitor, parse_xml, read_xml
 from rapport.kernel.config_fields import suggest
+from rapport.kernel.toml import TomlFile, problem_at
 from rapport.mediation.declarations.placed_values import (
     FileContent,
-    PlacedFile,
     ValuePath,
-    problem_at,
 )
 
 
@@ -156,7 +155,7 @@ def read_xml_file(name: str, raw: bytes) -> FileContent:
         return FileContent(None, (msgspec.structs.replace(problem, file=name),))
     reader = _XmlReader(name, raw, root)
     values = reader.read(root)
-    file = PlacedFile(name, reader.text, values, reader.places)
+    file = TomlFile(name, reader.text, values, reader.places)
     return FileContent(file, tuple(reader.problems))
 
 

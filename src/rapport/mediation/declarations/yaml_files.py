@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
+from rapport.kernel.toml import TomlFile
 from rapport.mediation.declarations.placed_values import (
     MAX_FILE_DEPTH,
     FileContent,
-    PlacedFile,
     ValuePath,
     unreadable_file,
 )
@@ -57,7 +57,7 @@ def read_yaml_file(name: str, raw: bytes) -> FileContent:
         return unreadable_file(name, text, stop.place, stop.code, stop.message, stop.hint)
     except yaml.YAMLError as error:
         return _syntax(name, text, error)
-    return FileContent(PlacedFile(name, text, values, places))
+    return FileContent(TomlFile(name, text, values, places))
 
 
 class _YamlBuilder:

@@ -8,7 +8,6 @@ reader, so tables can be moved between files and requests.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -27,7 +26,7 @@ from rapport.mediation.declarations.files import (
 )
 from rapport.mediation.declarations.inference import complete_declarations
 from rapport.mediation.declarations.placed_values import MAX_FILE_DEPTH, FileKind
-from rapport.mediation.declarations.typed_tables import is_typed_table
+from rapport.mediation.declarations.typed_tables import is_interpretation_name, is_typed_table
 from rapport.mediation.fields_compiler import check_binding
 from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.interpretations.model import (
@@ -119,8 +118,6 @@ MOST_TYPES = 2_000
 MOST_ATTRIBUTES = 20_000
 MOST_RULES = 2_000
 MOST_CONVERSIONS = 2_000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", re.ASCII)
-_LONGEST_NAME = 100
 _TAKEN = ("changes", "check", "spoken", "again", "reload", "files")
 """Names used by HTTP paths next to interpretations, and the key `files`."""
 
@@ -171,7 +168,7 @@ def _check(change: AnyChange, functions: Collection[str]) -> Iterator[Problem]:
 
 
 def _name(name: str) -> Iterator[Problem]:
-    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or name in _TAKEN:
+    if not is_interpretation_name(name) or name in _TAKEN:
         yield Problem(
             code="interpretation.bad_name",
             message=f"{name[:60]!r} cannot name an interpretation",
