@@ -29,6 +29,11 @@ _NEEDED = {
     "situation": "say what must hold, such as: temperature of S above 30 degC for 10 min",
     "actions": "say what to do, such as: raise alarm",
 }
+_FILLED = _NEEDED | {
+    "cleared by": "say what ends the situation, or leave the section out",
+    "actions when cleared": "say what to do at the end, or leave the section out",
+}
+"""What stands in a section, by its name."""
 _ACTION_SECTIONS = ("actions", "actions when cleared")
 _CONDITIONS = ("situation", "conditions")
 _SAME = ("may", "be", "the", "same")
@@ -201,24 +206,16 @@ class SituationSections:
         """Reports sections that are missing or empty."""
         if self.faults.has_errors():
             return
-        for name, hint in _NEEDED.items():
+        for name, hint in _FILLED.items():
             place = self.headers.get(name)
-            if place is None:
-                if name == "situation" and self._reported_clearing():
-                    continue
-                message = f"the section {name!r} is missing"
-                self.faults.add("policy.missing_section", message, end, hint=hint)
-            elif not (self.lines.get(name) or (name == "actions" and self._has_actions(name))):
+            if place is not None and not (self.lines.get(name) or self._has_actions(name)):
                 message = f"the section {name!r} is empty"
                 self.faults.add("policy.empty_section", message, place, hint=hint)
-        for name, hint in (
-            ("cleared by", "say what ends the situation, or leave the section out"),
-            ("actions when cleared", "say what to do at the end, or leave the section out"),
-        ):
-            filled = self.lines.get(name) or self._has_actions(name)
-            if name in self.headers and not filled:
-                message = f"the section {name!r} is empty"
-                self.faults.add("policy.empty_section", message, self.headers[name], hint=hint)
+            elif place is not None or name not in _NEEDED:
+                continue
+            elif name != "situation" or not self._reported_clearing():
+                message = f"the section {name!r} is missing"
+                self.faults.add("policy.missing_section", message, end, hint=hint)
 
     def _reported_clearing(self) -> bool:
         """Reports the sections of a policy with `conditions` that only situations have; false

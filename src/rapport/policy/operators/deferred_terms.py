@@ -201,9 +201,9 @@ def _in_box(points: Array, low: Array, high: Array) -> Mask:
 class DeferredRowsReader:
     """One operator's view of the rows of a stream, from its first batch on."""
 
-    def __init__(self, stream: str, identities: Identities, key: Hashable) -> None:
-        self.stream, self._identities, self._key = stream, identities, key
-        self.renew(SharedCache())
+    def __init__(self, identities: Identities, key: Hashable, shared: SharedCache) -> None:
+        self._identities, self._key = identities, key
+        self.renew(shared)
 
     def renew(self, shared: SharedCache) -> None:
         """Restarts with the next batch."""
@@ -250,8 +250,7 @@ class DeferredStreams:
         if stream not in self.readers:
             known = self._identities[stream.partition(".")[0]]
             key = (DeferredRows, stream, known, self._blurs)
-            made = self.readers[stream] = DeferredRowsReader(stream, known, key)
-            made.renew(self._shared)
+            self.readers[stream] = DeferredRowsReader(known, key, self._shared)
         return self.readers[stream]
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.policy.operators.columns import Array, Columns, Rows, take
-from rapport.policy.operators.guard_filter import GuardFilter
+from rapport.policy.operators.guard_filter import GuardFilter, saved_detection
 from rapport.policy.operators.plan_shape import PlanShape
 from rapport.policy.operators.uncertainty import SourceSilence, absence_uncertainty
 from rapport.policy.operators.variants import FamilyMembers, VaryingProperty
@@ -78,16 +78,7 @@ class Throttle:
         }
 
     def restore(self, state: dict[str, Any], policy: str, version: str) -> None:
-        self._held = [
-            Detection(
-                policy=policy,
-                version=version,
-                time=time,
-                bindings=dict(bindings),
-                causes=tuple((at, id) for at, id in causes),
-            )
-            for time, bindings, causes in state["held"]
-        ]
+        self._held = [saved_detection(policy, version, *one) for one in state["held"]]
         self._reported = {
             tuple((alias, id) for alias, id in key): time for time, key in state["reported"]
         }
@@ -238,11 +229,6 @@ class DetectionReport:
     def holds_back(self) -> bool:
         """Whether detections wait until no earlier one can come."""
         return self._plan.once_per_ms is not None
-
-    @property
-    def suppressed(self) -> int:
-        """The number of suppressed detections."""
-        return sum(each.suppressed for each in self._throttles.values())
 
     def suppressed_by(self, policy: str) -> int:
         return self._throttles[policy].suppressed if policy in self._throttles else 0

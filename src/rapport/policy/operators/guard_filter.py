@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from rapport.core.detection import Detection, Undecided, unique_undecided
+from rapport.core.detection import Cause, Detection, Undecided, unique_undecided
 
 
 class GuardQuestion(NamedTuple):
@@ -95,18 +95,22 @@ class GuardFilter:
         return {"waiting": waiting, "truth": self._guard.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._waiting = [self._restored(*one) for one in state["waiting"]]
+        self._waiting = []
+        for *values, silent in state["waiting"]:
+            found = saved_detection(self._policy, self._version, *values)
+            self._waiting.append(found if silent is None else Undecided.of(found, tuple(silent)))
         self._undecided = []
         self._guard.restore(state["truth"])
 
-    def _restored(
-        self, time: int, bindings: Mapping[str, str], causes: Any, silent: Any
-    ) -> Detection | Undecided:
-        found = Detection(
-            policy=self._policy,
-            version=self._version,
-            time=time,
-            bindings=dict(bindings),
-            causes=tuple((at, id) for at, id in causes),
-        )
-        return found if silent is None else Undecided.of(found, tuple(silent))
+
+def saved_detection(
+    policy: str, version: str, time: int, bindings: Mapping[str, str], causes: Iterable[Cause]
+) -> Detection:
+    """A detection from the values of a state."""
+    return Detection(
+        policy=policy,
+        version=version,
+        time=time,
+        bindings=dict(bindings),
+        causes=tuple((at, id) for at, id in causes),
+    )

@@ -367,10 +367,6 @@ class PlanOperator:
         parts are decided after their time, and their basis is remembered."""
         return self._memory_ms if self._pending.may_decide_late else 0
 
-    def suppressed(self) -> int:
-        """Detections dropped so far because of `at most once per`."""
-        return self._report.suppressed
-
     def suppressed_by(self, policy: str) -> int:
         return self._report.suppressed_by(policy)
 

@@ -214,9 +214,6 @@ class FamilyMembers:
     def version(self, policy: str) -> str:
         return self._members[policy].version
 
-    def names(self) -> list[str]:
-        return list(self._members)
-
     def refute(self, frame: Columns, counterexamples: list[Columns]) -> Columns:
         """Records the members for which counterexamples refute matches."""
         rows = count(frame)
