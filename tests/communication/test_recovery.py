@@ -86,9 +86,9 @@ class WiredSubscription:
     def __getattr__(self, name):
         return getattr(self.subscription, name)
 
-    async def commit(self, position, state=None):
+    async def commit(self, position, state=None, *, changes=()):
         self.wire.before_write()
-        await self.subscription.commit(position, state)
+        await self.subscription.commit(position, state, changes=changes)
         self.wire.after_write()
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, cast, runtime_checkable
 import msgspec
 
 from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
+from rapport.store.base import Change
 
 
 class AppendResult(msgspec.Struct, frozen=True):
@@ -102,8 +103,12 @@ class Subscription(Protocol):
     ) -> Sequence[StoredEvent | BareStoredEvent]:
         """The same for a reader that can do without headers: they may be missing."""
 
-    async def commit(self, position: int, state: bytes | None = None) -> None:
-        """Saves cursor and state (None = as before) in one transaction; durable when it returns."""
+    async def commit(
+        self, position: int, state: bytes | None = None, *, changes: Sequence[Change] = ()
+    ) -> None:
+        """Saves cursor and state (None = as before), and `changes` of other records, in one
+        transaction; durable when it returns.
+        """
 
 
 class ChannelLookup(Protocol):

@@ -35,7 +35,6 @@ from rapport.channel.dead_letters import (
     taker_key,
 )
 from rapport.channel.interceptors.reader_view import delivered_events
-from rapport.channel.log.logged_channel import LoggedSubscription
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.kernel.clock import Clock
@@ -161,10 +160,8 @@ class RetryingConsumer:
                 return error
 
     async def _commit(self, position: int, state: bytes | None, changes: Sequence[Change]) -> None:
-        if changes and isinstance(self._subscription, LoggedSubscription):
-            await self._subscription.commit(self._subscription.position, state, changes=changes)
-        else:
-            await self._subscription.commit(position, state)
+        place = self._subscription.position if changes else position
+        await self._subscription.commit(place, state, changes=changes)
 
     async def _dead_letter(self, stored: StoredEvent, error: Exception) -> None:
         """Dead-letters an event. A dead letter whose own handler fails is only skipped: another
@@ -184,11 +181,8 @@ class RetryingConsumer:
                     error,
                     ATTEMPTS,
                 )
-                if isinstance(subscription, LoggedSubscription):
-                    # The reader may have been moved back: a settled letter is open again.
-                    await subscription.commit(stored.position, changes=(open_again(letter),))
-                else:
-                    await subscription.commit(stored.position)
+                # The reader may have been moved back: a settled letter is open again.
+                await subscription.commit(stored.position, changes=(open_again(letter),))
                 return
             except (StoreUnavailable, ChannelUnavailable) as refusal:
                 await self.wait_out(refusal)
@@ -232,7 +226,7 @@ class ReplayConsumer:
 
     async def _take_all(self) -> None:
         channel, reader = self._subscription.channel, self._subscription.reader
-        await self._apply((Put(TAKERS, taker_key(channel, reader), b"1"),))
+        await self._records.apply((Put(TAKERS, taker_key(channel, reader), b"1"),))
         letters = self._channels.channel(DEAD_LETTERS)
         while True:
             seen = letters.last_position()  # before looking, so that later requests are seen
@@ -262,13 +256,10 @@ class ReplayConsumer:
             try:
                 await note(self._channels, [outcome])
                 if error:
-                    await self._apply(settled(replay, ""))
+                    await self._records.apply(settled(replay, ""))
                 return
             except (StoreUnavailable, ChannelUnavailable) as refusal:
                 await self._consumer.wait_out(refusal)
-
-    async def _apply(self, changes: Sequence[Change]) -> None:
-        await self._records.apply(changes)
 
 
 class Emit(msgspec.Struct, frozen=True, kw_only=True):

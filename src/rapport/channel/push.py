@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from rapport.channel.agents.connection import pause_ms
 from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import HANDLE
 from rapport.core.errors import InvalidInput, NotAllowed
@@ -221,9 +222,9 @@ def next_step(delivery: PushDelivery, now_ms: int, *, longest_wait_ms: int) -> P
     left_ms = push.until_ms - now_ms
     if left_ms <= 0:
         return EndPush("its lease ran out")
-    pause_ms = delivery.not_before_ms - now_ms
-    if 0 < pause_ms <= LONGEST_PAUSE_MS:  # no pause is longer: then the clock was set back
-        return PausePush(min(pause_ms, left_ms))
+    pause = delivery.not_before_ms - now_ms
+    if 0 < pause <= LONGEST_PAUSE_MS:  # no pause is longer: then the clock was set back
+        return PausePush(min(pause, left_ms))
     if push.sent:
         return AwaitMessages(push.token, min(left_ms, longest_wait_ms))
     return SendMessages(push.token)
@@ -257,13 +258,12 @@ def after_failure(
     delivery: PushDelivery, failed: PushFailure, now_ms: int, *, chance: float
 ) -> PushDelivery:
     """The receiver has not taken the batch: again, later each time. `chance` lies in [0, 1)."""
-    failures = delivery.failures + 1
-    pause_ms = min(FIRST_PAUSE_MS * 2 ** min(failures - 1, 20), LONGEST_PAUSE_MS)
+    pause = pause_ms(delivery.failures, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, chance)
     return msgspec.structs.replace(
         delivery,
-        failures=failures,
+        failures=delivery.failures + 1,
         refusals=delivery.refusals + 1 if failed.trouble == "refused" else 0,
-        not_before_ms=now_ms + int(pause_ms * (0.5 + chance / 2)),
+        not_before_ms=now_ms + pause,
         trouble=failed.why,
     )
 

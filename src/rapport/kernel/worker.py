@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, BinaryIO
 
 import msgspec
@@ -46,20 +46,21 @@ class WorkerReply(msgspec.Struct, array_like=True):
     message: str = ""
 
 
+Load = Callable[[str], Callable[..., Any]]
+"""Gives the function of that name; raises what its module raises."""
 _READ_REQUEST = msgspec.msgpack.Decoder(WorkerRequest)
 
 
 def main() -> None:
     """Handles requests until stdin ends."""
     sys.path[:0] = msgspec.json.decode(sys.argv[1], type=list[str])
-    load = partial(_load, sys.argv[2])
+    load = cache(partial(_load, sys.argv[2]))
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)  # output of plug-ins goes to the log, not into the replies
-        functions = FunctionCache(load)
         outbox = ReplyWriter(replies)
         while (frame := read_frame(requests)) is not None:
-            for reply in handle(_READ_REQUEST.decode(frame), functions):
+            for reply in handle(_READ_REQUEST.decode(frame), load):
                 outbox.put(_pack(reply))
             outbox.flush()
 
@@ -78,7 +79,7 @@ class ReplyWriter:
             self._frames.append(len(body).to_bytes(4, "big") + body)
         if len(self._frames) >= _MOST_FRAMES:
             self.flush()
-        elif not self._waiting.is_set():
+        else:
             self._waiting.set()
 
     def flush(self) -> None:
@@ -98,61 +99,36 @@ class ReplyWriter:
                 return
 
 
-class FunctionCache:
-    def __init__(self, load: Callable[[str], Callable[..., Any]]) -> None:
-        self._load = load
-        self._loaded: dict[str, Callable[..., Any]] = {}
-
-    def find(self, call: str) -> Callable[..., Any]:
-        """Loads the function if needed; raises what its module raises."""
-        if call not in self._loaded:
-            self._loaded[call] = self._load(call)
-        return self._loaded[call]
-
-
-def handle(request: WorkerRequest, functions: FunctionCache) -> Iterator[WorkerReply]:
+def handle(request: WorkerRequest, load: Load) -> Iterator[WorkerReply]:
     """Handles a request and yields each reply as soon as it is known."""
     if request.many is None:
-        yield reply_to(request, functions)
+        yield reply_to(request, load)
         return
     for packed in request.many:
-        values = msgspec.msgpack.decode(packed)
-        reply, result = _call(request, values, functions)
-        yield reply or WorkerReply("ok", [result])
+        yield _call(request, msgspec.msgpack.decode(packed), load)
 
 
-def reply_to(request: WorkerRequest, functions: FunctionCache) -> WorkerReply:
+def reply_to(request: WorkerRequest, load: Load) -> WorkerReply:
     """Handles one request; an exception of the function becomes a reply."""
-    reply, result = _call(request, request.values, functions)
-    if reply is not None:
-        return reply
-    return WorkerReply("ok", list(result) if isinstance(result, (tuple, list)) else [result])
+    reply = _call(request, request.values, load)
+    if reply.results and isinstance(reply.results[0], (tuple, list)):
+        reply.results = list(reply.results[0])
+    return reply
 
 
-def _call(
-    request: WorkerRequest, values: list[Any] | None, functions: FunctionCache
-) -> tuple[WorkerReply | None, Any]:
-    """A reply if there is no result to return, else None and the result."""
+def _call(request: WorkerRequest, values: list[Any] | None, load: Load) -> WorkerReply:
+    """Its reply, with the unchanged result if there is one."""
     _set_alarm(request.deadline_ms / 1_000 + GRACE_SECONDS)
+    outcome = "unavailable"
     try:
-        return _load_and_call(request, values, functions)
+        function = load(request.call)
+        outcome = "raised"
+        results = [] if values is None else [function(*values, **request.arguments)]
+        return WorkerReply("ok", results)
+    except Exception as error:
+        return WorkerReply(outcome, message=f"{type(error).__name__}: {error}"[:500])
     finally:
         _set_alarm(0)  # also after loading only
-
-
-def _load_and_call(
-    request: WorkerRequest, values: list[Any] | None, functions: FunctionCache
-) -> tuple[WorkerReply | None, Any]:
-    try:
-        function = functions.find(request.call)
-    except Exception as error:
-        return WorkerReply("unavailable", message=f"{type(error).__name__}: {error}"[:500]), None
-    if values is None:
-        return WorkerReply("ok"), None
-    try:
-        return None, function(*values, **request.arguments)
-    except Exception as error:
-        return WorkerReply("raised", message=f"{type(error).__name__}: {error}"[:500]), None
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:

@@ -164,8 +164,6 @@ class NatsConnection:
         """Calls back with every message of a subject, also after a reconnection."""
         await self._client.subscribe(subject, cb=callback)
 
-    # --- inside -----------------------------------------------------------------------------------
-
     async def _get_many(self, stream: str, payload: bytes) -> tuple[list[StreamMessage], bool]:
         found: list[StreamMessage] = []
         inbox = self._client.new_inbox()

@@ -90,9 +90,9 @@ class _MortalSubscription:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._subscription, name)
 
-    async def commit(self, position: int, state: bytes | None = None) -> None:
+    async def commit(self, position: int, state: bytes | None = None, **more: Any) -> None:
         self._fate.come_to("before commit")
-        await self._subscription.commit(position, state)
+        await self._subscription.commit(position, state, **more)
         self._fate.come_to("after commit")
 
 

@@ -158,8 +158,6 @@ class LeasedListener:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    # --- in detail --------------------------------------------------------------------------------
-
     def _request_messages(self, count: int, wait_ms: int) -> list[LeasedEvent]:
         request = msgspec.structs.replace(self._request, max_messages=count, wait_ms=wait_ms)
         with self._requesting:

@@ -367,8 +367,6 @@ class Listener:
             self._acknowledge_handed()
         self.close()
 
-    # --- in detail --------------------------------------------------------------------------------
-
     def _end_push(self, timeout: float | None) -> bool:
         """Ends callbacks; False when one is still running. Holds no lock while it waits: the
         running callback may switch too.

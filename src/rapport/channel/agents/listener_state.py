@@ -299,8 +299,6 @@ class ListenerMachine:
         """Drops the pending request and continues later."""
         self._pending, self.trouble, self.resume_at_ms = None, reason, resume_at_ms
 
-    # --- in detail --------------------------------------------------------------------------------
-
     def _take_in(self, ask: RequestNow, batch: Batch, now_ms: int, chance: float) -> None:
         self._failures, self.trouble = 0, None
         self.remote_minutes = batch.lease_minutes

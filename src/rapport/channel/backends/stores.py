@@ -85,12 +85,8 @@ def read_address(text: str) -> NatsAddress:
 def open_nats_store(text: str) -> MovableLogStore:
     """The logs at an address; raises InvalidInput, Unsupported or StoreUnavailable."""
     address = read_address(text)
-    try:
+    with _needs_driver("NATS", NATS):
         from rapport.store.nats_store import NatsLogStore
-    except ModuleNotFoundError as error:
-        raise Unsupported(
-            "keeping channels in NATS", "this installation", hint="pip install 'rapport[nats]'"
-        ) from error
     return NatsLogStore(address.servers, prefix=address.prefix)
 
 
@@ -284,10 +280,8 @@ def open_store(name: str, declared: ChannelsConfig, site: Path) -> MovableLogSto
     address = store_address(name, declared, site)
     if name == NATS:
         return open_nats_store(address)
-    try:
+    with _needs_driver("PostgreSQL", POSTGRES):
         from rapport.store.postgres_log import PostgresLogStore
-    except ModuleNotFoundError as error:
-        raise _no_driver() from error
     dsn, schema = split_schema(address)
     return PostgresLogStore(dsn, schema=schema)
 
@@ -295,10 +289,8 @@ def open_store(name: str, declared: ChannelsConfig, site: Path) -> MovableLogSto
 def _open_records(directory: Path, declared: ChannelsConfig, site: Path) -> RecordStore:
     if declared.records == EMBEDDED:
         return SqliteRecordStore(directory / _RECORDS)
-    try:
+    with _needs_driver("PostgreSQL", POSTGRES):
         from rapport.store.postgres_records import PostgresRecordStore
-    except ModuleNotFoundError as error:
-        raise _no_driver() from error
     dsn, schema = split_schema(store_address(POSTGRES, declared, site))
     return PostgresRecordStore(dsn, schema=schema)
 
@@ -337,12 +329,17 @@ def _chosen_store(declared: ChannelsConfig, log: str) -> str:
     return declared.rules_for(log).log or EMBEDDED
 
 
-def _no_driver() -> Unsupported:
-    return Unsupported(
-        "keeping channels in PostgreSQL",
-        "this installation",
-        hint="pip install 'rapport[postgres]'",
-    )
+@contextmanager
+def _needs_driver(store: str, extra: str) -> Iterator[None]:
+    """Raises Unsupported when an import within fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            f"keeping channels in {store}",
+            "this installation",
+            hint=f"pip install 'rapport[{extra}]'",
+        ) from error
 
 
 def declared_stores(declared: ChannelsConfig) -> list[str]:

@@ -33,6 +33,20 @@ def check_driver() -> None:
         raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'")
 
 
+def _driver(broker: Broker, password: str, client_id: str, *, keeps_place: bool) -> Any:
+    check_driver()
+    from paho.mqtt import client as paho
+
+    client = paho.Client(
+        paho.CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=not keeps_place
+    )
+    if broker.user:
+        client.username_pw_set(broker.user, password)
+    if broker.secure:
+        client.tls_set()
+    return client
+
+
 class ReceivedPacket(msgspec.Struct, frozen=True):
     packet: Packet
     quality: int
@@ -53,26 +67,14 @@ class BrokerClient:
         """`topics` are filters to subscribe to. `keeps_place`: the broker stores messages under
         `client_id` while we are away; without it any unused client id will do.
         """
-        try:
-            from paho.mqtt import client as paho
-        except ImportError:
-            raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'") from None
         self._broker, self._topics = broker, tuple(topics)
         self._loop = asyncio.get_running_loop()
         self.arrived: asyncio.Queue[ReceivedPacket] = asyncio.Queue()
         self._published: dict[int, asyncio.Future[None]] = {}
         self.connected = asyncio.Event()
         self.trouble = "not reached yet"
-        self._client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            clean_session=not keeps_place,
-            manual_ack=True,
-        )
-        if broker.user:
-            self._client.username_pw_set(broker.user, password)
-        if broker.secure:
-            self._client.tls_set()
+        self._client = _driver(broker, password, client_id, keeps_place=keeps_place)
+        self._client.manual_ack_set(True)
         self._client.reconnect_delay_set(min_delay=1, max_delay=15)
         self._client.on_socket_open = _probe_connection
         self._client.on_connect = self._on_connect
@@ -205,11 +207,7 @@ def _probe_connection(_client: Any, _data: Any, connection: socket.socket) -> No
 
 def reach_broker(broker: Broker, password: str, *, seconds: float) -> None:
     """Connects with a temporary client id, for about `seconds`; raises Unavailable, Unsupported."""
-    try:
-        from paho.mqtt import client as paho
-    except ImportError:
-        raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'") from None
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="", clean_session=True)
+    client = _driver(broker, password, "", keeps_place=False)
     client.connect_timeout = seconds
     answered, reasons = threading.Event(), []
 
@@ -218,10 +216,6 @@ def reach_broker(broker: Broker, password: str, *, seconds: float) -> None:
         answered.set()
 
     client.on_connect = on_connect
-    if broker.user:
-        client.username_pw_set(broker.user, password)
-    if broker.secure:
-        client.tls_set()
     try:
         client.connect(broker.host, broker.port, KEEP_ALIVE_SECONDS)
     except OSError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Protocol, cast
 
 import msgspec
@@ -27,6 +28,7 @@ from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 
+_position = attrgetter("position")
 _FIRST_PAGE, _PAGE = 100, 1_000
 _AHEAD = 2
 _PAGE_BYTES = 4 * 1024 * 1024
@@ -147,10 +149,6 @@ def _portion(page: ChannelPage, position: int, last: int, wanted: int) -> Channe
     if through > last:
         return ChannelPage(events[: bisect_right(events, last, key=_position)], last, page.decided)
     return ChannelPage(events, through, page.decided)
-
-
-def _position(stored: StoredEvent) -> int:
-    return stored.position
 
 
 async def fetch(channel: Channel, positions: Sequence[int]) -> list[StoredEvent] | None:

@@ -148,7 +148,9 @@ class SoapError(InvalidInput):
 
     code = "soap.not_an_envelope"
 
-    def __init__(self, message: str, *, version: str, code: str, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, version: str, code: str | None = None, hint: str = ""
+    ) -> None:
         super().__init__(message, code=code, hint=hint)
         self.version = version
 
@@ -167,7 +169,6 @@ def read_call(body: bytes) -> SoapCall:
         raise SoapError(
             "the envelope has no body with one element",
             version=version,
-            code="soap.not_an_envelope",
             hint="the WSDL describes the operations: GET this address with ?wsdl",
         )
     return _call(soap_body.children[0], version)
@@ -183,7 +184,6 @@ def _version(root: XmlNode) -> str:
         raise SoapError(
             f"the document is {root.name!r}, not a SOAP envelope",
             version=SOAP_11,
-            code="soap.not_an_envelope",
             hint="the WSDL describes the operations: GET this address with ?wsdl",
         )
     if root.namespace not in (SOAP_11, SOAP_12):
