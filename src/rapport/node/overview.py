@@ -23,7 +23,7 @@ from rapport.node.found_situations import (
     open_lines,
 )
 from rapport.node.node import Node
-from rapport.node.troubles import Trouble, troubles_of
+from rapport.node.troubles import RejectedReading, Trouble, troubles_of
 from rapport.policy.lifecycle.registry import PolicyView
 
 _NEWEST = 12
@@ -128,12 +128,6 @@ class Overview(msgspec.Struct, frozen=True):
     """The newest detections, with the concepts of what they name."""
     notified: list[NotifiedLine] = []
     """The newest messages, and who answered."""
-
-
-class _Rejected(msgspec.Struct):
-    source: str = ""
-    reason: str = ""
-    hint: str = ""
 
 
 async def overview(node: Node) -> Overview:
@@ -262,8 +256,8 @@ def _people(rows: list[LedgerRow]) -> list[NotifiedPerson]:
 
 def _quarantine_line(stored: StoredEvent) -> HeldBackLine:
     try:
-        data: _Rejected = stored.event.payload_as(_Rejected)
+        data: RejectedReading = stored.event.payload_as(RejectedReading)
     except InvalidInput:
-        data = _Rejected()
+        data = RejectedReading()
     reason = data.reason or stored.event.type
     return HeldBackLine(stored.received, data.source or stored.event.source, reason, data.hint)

@@ -97,7 +97,7 @@ async def _quarantined(node: Node) -> list[Trouble]:
     newest = await _newest_rejections(node)
     found: list[Trouble] = []
     for (source, reason), count in quarantined.counts().most_common(_MOST):
-        time, rejection = newest.get((source, reason), (0, _Rejection()))
+        time, rejection = newest.get((source, reason), (0, RejectedReading()))
         found.append(
             Trouble(
                 kind="quarantine",
@@ -111,21 +111,23 @@ async def _quarantined(node: Node) -> list[Trouble]:
     return found
 
 
-class _Rejection(msgspec.Struct):
+class RejectedReading(msgspec.Struct):
+    """What an event in `quarantine` says of a reading."""
+
     source: str = ""
     reason: str = ""
     message: str = ""
     hint: str = ""
 
 
-async def _newest_rejections(node: Node) -> dict[tuple[str, str], tuple[int, _Rejection]]:
+async def _newest_rejections(node: Node) -> dict[tuple[str, str], tuple[int, RejectedReading]]:
     """The newest rejection of each source and reason, among the last ones."""
     channel = node.channels.channel("quarantine")
     last = channel.last_position()
-    found: dict[tuple[str, str], tuple[int, _Rejection]] = {}
+    found: dict[tuple[str, str], tuple[int, RejectedReading]] = {}
     for stored in await events_between(channel, max(last - _LOOKED_AT, 0) + 1, last):
         with suppress(InvalidInput):
-            rejection: _Rejection = stored.event.payload_as(_Rejection)
+            rejection: RejectedReading = stored.event.payload_as(RejectedReading)
             source = rejection.source or stored.event.source
             found[source, rejection.reason] = stored.received, rejection
     return found

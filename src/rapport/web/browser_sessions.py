@@ -66,13 +66,14 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleSessions:
-    """Opens, checks and ends the sessions of browsers; see BrowserSessions."""
+    """Opens, checks and ends the sessions of browsers."""
 
     def __init__(self, node: Node, admission: Admission, links: LoginLinks) -> None:
         self._node, self._admission, self._links = node, admission, links
         self._secret = answer_secret(node.channels.records)
 
     async def identify(self, cookies: Mapping[str, str]) -> str | None:
+        """The identity that logged in; None for nobody, or a session that is over."""
         kind, _, rest = cookies.get(COOKIE, "")[:_LONGEST].partition(":")
         if kind == _PERSON:
             peer = await self._node.authenticating.sessions.peer_of(rest)

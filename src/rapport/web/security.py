@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from litestar.handlers import BaseRouteHandler
@@ -23,6 +23,9 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings, parse_proxies
 from rapport.kernel.telemetry import get_logger
 from rapport.web.endpoint import Connection, set_identity
+
+if TYPE_CHECKING:
+    from rapport.web.browser_sessions import ConsoleSessions
 
 _log = get_logger(__name__)
 
@@ -46,13 +49,6 @@ def check_exposure(settings: NodeSettings, token: str, admission: Admission = OP
         )
 
 
-class BrowserSessions(Protocol):
-    """Identities by the cookie of a browser."""
-
-    async def identify(self, cookies: Mapping[str, str]) -> str | None:
-        """The identity that logged in; None for nobody, or a session that is over."""
-
-
 _SAFE_METHODS = ("GET", "HEAD")
 
 
@@ -68,7 +64,7 @@ class RequestGuard:
         settings: NodeSettings,
         admission: Admission,
         clock: Clock,
-        sessions: BrowserSessions | None = None,
+        sessions: ConsoleSessions | None = None,
     ) -> None:
         self._admission, self._clock, self._sessions = admission, clock, sessions
         self._failures = FailedAttempts()
