@@ -33,7 +33,7 @@ def test_a_walk_without_limit_needs_about_n_over_r_plus_1_hops(topology, brokers
     assert row["hops_mean"] == pytest.approx(expected_hops(brokers, copies), rel=0.15)
 
 
-@pytest.mark.parametrize("limit", [20, 60])
+@pytest.mark.parametrize("limit", [20, pytest.param(60, marks=pytest.mark.long)])
 def test_success_within_a_hop_limit_is_about_1_minus_the_share_that_misses_every_time(limit):
     row = measure(brokers=300, copies=3, hop_limit=limit, requests=800, keys=800)
     assert row["success"] == pytest.approx(expected_success(300, 3, limit + 1), abs=0.07)
