@@ -408,6 +408,7 @@ query.awaitTermination()
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(
     sparky: SparkSession, tmp_path: Path
 ) -> None:

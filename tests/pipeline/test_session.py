@@ -61,7 +61,8 @@ with running_spark(SparkSettings(master="local[1]", memory="512m")) as spark:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("by", ["JAVA_HOME", pytest.param("PATH", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("by", ["JAVA_HOME", "PATH"])
 def test_the_machines_own_java_serves_by_its_home_and_by_the_path(by: str, tmp_path: Path) -> None:
     own = shutil.which("java")
     found = probe_java(Path(own).resolve(), "PATH") if own else "none"
@@ -269,9 +270,8 @@ with running_spark(SparkSettings(master="spark://nowhere:1", memory="9g")) as sp
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize(
-    "by", ["spark-submit", pytest.param("PYSPARK_SUBMIT_ARGS", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("by", ["spark-submit", "PYSPARK_SUBMIT_ARGS"])
 def test_what_the_caller_submits_wins_over_the_settings(by: str, tmp_path: Path) -> None:
     program = tmp_path / "job.py"
     program.write_text(SUBMITTED)

@@ -71,13 +71,16 @@ def replicated(**fields):
     )
 
 
+@pytest.mark.long
 def test_replication_cuts_messages_by_about_two_orders_of_magnitude_under_zipf():
     alone = measure(brokers=300, keys=60, popularity="zipf", requests=200, hop_limit=5_000)
     copied = replicated()
     assert 50 < alone["messages_mean"] / copied["messages_mean"] < 500
 
 
-@pytest.mark.parametrize(("replicas", "steepness"), [(0, 0.4), (1, 0.8)])
+@pytest.mark.parametrize(
+    ("replicas", "steepness"), [pytest.param(0, 0.4, marks=pytest.mark.long), (1, 0.8)]
+)
 def test_copies_follow_the_square_root_of_the_rate_with_path_but_not_with_one_copy(
     replicas, steepness
 ):
