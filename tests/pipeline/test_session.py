@@ -270,8 +270,9 @@ with running_spark(SparkSettings(master="spark://nowhere:1", memory="9g")) as sp
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-@pytest.mark.long
-@pytest.mark.parametrize("by", ["spark-submit", "PYSPARK_SUBMIT_ARGS"])
+@pytest.mark.parametrize(
+    "by", ["spark-submit", pytest.param("PYSPARK_SUBMIT_ARGS", marks=pytest.mark.long)]
+)
 def test_what_the_caller_submits_wins_over_the_settings(by: str, tmp_path: Path) -> None:
     program = tmp_path / "job.py"
     program.write_text(SUBMITTED)
