@@ -239,7 +239,7 @@ def test_filters_at_the_source_choose_the_rows_that_spark_chooses(
         by_spark = whole.where(asked).select("channel", "position").toArrow().to_pylist()
         assert here == by_spark, asked
         found += len(here)
-    assert found > examples(1_000)
+    assert found > examples(1_000) / 2
     whole.unpersist()
 
 
@@ -408,6 +408,7 @@ query.awaitTermination()
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(
     sparky: SparkSession, tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     assert driver.hear("found", "fault") == expected
 
 
+@pytest.mark.long
 def test_a_master_that_goes_away_during_a_job_is_told(
     cluster: SparkCluster, driver: Driver
 ) -> None:

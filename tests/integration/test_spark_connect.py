@@ -97,9 +97,11 @@ def test_a_question_is_answered_by_the_server_as_by_duckdb(
     ("sql", "code"),
     [
         ("DROP VIEW person_position", "lake.bad_sql"),
-        ("SET spark.sql.shuffle.partitions = 7", "lake.bad_sql"),
+        pytest.param(
+            "SET spark.sql.shuffle.partitions = 7", "lake.bad_sql", marks=pytest.mark.long
+        ),
         ("SELECT reflect('java.lang.System', 'nanoTime')", "lake.not_a_question"),
-        ("SELECT * FROM persn_position", "lake.unknown_table"),
+        pytest.param("SELECT * FROM persn_position", "lake.unknown_table", marks=pytest.mark.long),
     ],
 )
 def test_what_is_no_question_is_refused_there_too(
@@ -118,6 +120,7 @@ def test_the_report_is_made_by_the_server(server: ConnectServer, site: Path) -> 
     assert json.loads(said.stdout)["readings"] == 200
 
 
+@pytest.mark.long
 def test_a_replay_runs_on_the_server_with_the_same_result(
     server: ConnectServer, site: Path
 ) -> None:

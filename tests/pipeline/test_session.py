@@ -61,7 +61,8 @@ with running_spark(SparkSettings(master="local[1]", memory="512m")) as spark:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("by", ["JAVA_HOME", pytest.param("PATH", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("by", ["JAVA_HOME", "PATH"])
 def test_the_machines_own_java_serves_by_its_home_and_by_the_path(by: str, tmp_path: Path) -> None:
     own = shutil.which("java")
     found = probe_java(Path(own).resolve(), "PATH") if own else "none"

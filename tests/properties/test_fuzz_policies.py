@@ -16,6 +16,7 @@ from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import MAX_BYTES, parse_policy
 from rapport.policy.language.printer import print_policy
 from rapport.policy.language.tree import PolicyTree
+from support.examples import examples
 from support.work import calls
 
 pytestmark = pytest.mark.slow
@@ -107,7 +108,7 @@ def test_a_policy_with_a_few_changes_parses_or_is_refused_with_places(data: st.D
     check(text)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map(" ".join),
     st.sampled_from(("", " ", "\n", "\n  ")),

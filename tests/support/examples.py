@@ -12,7 +12,7 @@ import os
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 FULL = 100
 """Cases of a property that names no number."""
-_SHARE = 0.3
+_SHARE = 0.25
 _FEWEST = 3
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from support.servers.ports import free_port
 
 _BLOCK = re.compile(r"```sh\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
+_LOOKS = re.compile(r"(until [^\n]*\brapport [^\n]*); do sleep 0\.\d; done")
 _NODE = "8484"
 
 
@@ -69,6 +70,8 @@ def _script(blocks: Sequence[str], others: Mapping[str, str]) -> str:
         text = block.replace(_NODE, node)
         for port, other in others.items():
             text = text.replace(port, other)
+        # Each look is a process of its own: several a second would keep a core from other tests.
+        text = _LOOKS.sub(r"\1; do sleep 0.8; done", text)
         written.append(text.replace("[site]", f"[node]\nport = {node}\n\n[site]", 1))
     parts = (f'{{\n{block}}} > "$TOLD/told{number}" 2>&1' for number, block in enumerate(written))
     return "\n".join(parts)

@@ -214,6 +214,7 @@ def test_declarations_are_checked(tmp_path: Path, lines: str, codes: list[str]) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_million_rows_load_and_one_more_is_refused(
     tmp_path: Path, rows_server: RowsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_document_type_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_hundred_thousand_elements_load_in_seconds(tmp_path: Path) -> None:
     corners = "<corner x='0' y='0'/><corner x='1' y='1'/>"
     rooms = "".join(

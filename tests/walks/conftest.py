@@ -27,32 +27,21 @@ _walks = itertools.count(1)
 
 
 ELSEWHERE_EVERY_DAY = (
-    "test_position_to_phone",
     "test_nobody_answers",
     "test_held_back_and_released",
     "test_history_wakes_nobody",
 )
 """Walks that rest most on what logs and records keep: these run on NATS and PostgreSQL in every
-run, the others before a release. Of the first, both kinds of site run every time."""
+run, the others embedded."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each walk runs on one kind of site in every run, and on both with `--long`."""
     for item in items:
-        params = (
-            item.callspec.params
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-            else {}
-        )
-        if "back_end" not in params:
-            continue
-        is_elsewhere = params["back_end"] != "embedded"
-        place = item.path.stem
-        if place == "test_position_to_phone":
-            is_rare = is_elsewhere and item.get_closest_marker("spark") is not None
-        else:
-            is_rare = is_elsewhere != (place in ELSEWHERE_EVERY_DAY)
-        if is_rare:
+        callspec = getattr(item, "callspec", None)
+        back_end = callspec.params.get("back_end") if callspec else None
+        is_every_day = (back_end == "embedded") != (item.path.stem in ELSEWHERE_EVERY_DAY)
+        if back_end is not None and not is_every_day:
             item.add_marker(pytest.mark.long)
 
 

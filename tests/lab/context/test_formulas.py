@@ -33,7 +33,7 @@ def test_a_walk_without_limit_needs_about_n_over_r_plus_1_hops(topology, brokers
     assert row["hops_mean"] == pytest.approx(expected_hops(brokers, copies), rel=0.15)
 
 
-@pytest.mark.parametrize("limit", [20, 60])
+@pytest.mark.parametrize("limit", [20, pytest.param(60, marks=pytest.mark.long)])
 def test_success_within_a_hop_limit_is_about_1_minus_the_share_that_misses_every_time(limit):
     row = measure(brokers=300, copies=3, hop_limit=limit, requests=800, keys=800)
     assert row["success"] == pytest.approx(expected_success(300, 3, limit + 1), abs=0.07)
@@ -71,13 +71,16 @@ def replicated(**fields):
     )
 
 
+@pytest.mark.long
 def test_replication_cuts_messages_by_about_two_orders_of_magnitude_under_zipf():
     alone = measure(brokers=300, keys=60, popularity="zipf", requests=200, hop_limit=5_000)
     copied = replicated()
     assert 50 < alone["messages_mean"] / copied["messages_mean"] < 500
 
 
-@pytest.mark.parametrize(("replicas", "steepness"), [(0, 0.4), (1, 0.8)])
+@pytest.mark.parametrize(
+    ("replicas", "steepness"), [pytest.param(0, 0.4, marks=pytest.mark.long), (1, 0.8)]
+)
 def test_copies_follow_the_square_root_of_the_rate_with_path_but_not_with_one_copy(
     replicas, steepness
 ):

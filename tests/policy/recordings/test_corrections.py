@@ -100,7 +100,9 @@ def test_a_file_without_corrections_has_none(tmp_path: Path, kind: str) -> None:
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "secure-building"
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.long])]
+)
 def test_a_corrected_history_gives_what_the_right_one_gives(
     tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
