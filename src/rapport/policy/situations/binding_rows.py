@@ -32,6 +32,7 @@ from rapport.policy.situations.traces import (
 )
 
 _MOST_CODES = 1 << 31
+_LARGEST_KEY = 1 << 62
 
 
 class Stretches(NamedTuple):
@@ -338,11 +339,11 @@ def joined_stretches(
     if not len(parents):
         return parents, codes, begins, ends
     keys = parents * _MOST_CODES + codes
-    order = np.lexsort((begins, keys))
+    low, width = int(begins.min()), int(ends.max()) - int(begins.min()) + 1
+    order = _order_of_stretches(parents, codes, begins - low, width)
     keys, begins, ends = keys[order], begins[order], ends[order]
     first = first_of_runs(keys)
     # The latest end so far of each key: keys are numbered, so that those of others are less.
-    low, width = int(begins.min()), int(ends.max()) - int(begins.min()) + 1
     numbers = np.cumsum(first) - 1
     latest = np.maximum.accumulate(numbers * width + (ends - low)) - numbers * width + low
     starts = first.copy()
@@ -351,6 +352,15 @@ def joined_stretches(
     last = np.append(places[1:], len(keys)) - 1
     chosen = order[places]
     return parents[chosen], codes[chosen], begins[places], latest[last]
+
+
+def _order_of_stretches(parents: Rows, codes: Rows, begins: Rows, width: int) -> Rows:
+    """By parent, code and begin; one number that sorts so is cheaper than three keys."""
+    most = int(codes.max()) + 1
+    if (int(parents.max()) + 1) * most * width < _LARGEST_KEY:
+        keys = (parents * most + codes) * width + begins
+        return np.asarray(np.argsort(keys, kind="stable"))
+    return np.asarray(np.lexsort((begins, codes, parents)))
 
 
 class JoinedRows:

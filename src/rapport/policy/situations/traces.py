@@ -215,11 +215,11 @@ class Trace:
 def sampled(points: Points, keys: Rows, base: Array, rows: Rows, wanted: Rows) -> Array:
     """The value of each row at the wanted key: that of the last point before it, or the base's."""
     places = np.searchsorted(keys, wanted, "right") - 1
-    found = base[rows]
-    own = points.rows[places] == rows  # the place -1 is the last row, whose key is larger
+    own = points.rows.take(places) == rows  # the place -1 is the last row, whose key is larger
     own &= places >= 0
     if own.all():
-        return points.values[places]
+        return points.values.take(places, axis=0)  # faster than an index, most of all for points
+    found = base.take(rows, axis=0)
     found[own] = points.values[places[own]]
     return found
 
