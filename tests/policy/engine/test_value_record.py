@@ -108,7 +108,7 @@ def test_why_names_the_alternative_that_holds_with_its_value():
     made = record("why")
     made.take(readings([(20_000, "a", "s1", -12.5)]), (), 0)
     assert values(made, found()).holds == (
-        "temperature of F above -15 degC (temperature of F is -12.5 degC)"
+        "temperature of F above -15 °C (temperature of F is -12.5 °C)"
     )
     made.take(readings([(30_000, "b", "s1", -20.0)]), (), 0)
     assert values(made, found(time=30_000)).holds == "no temperature of F for 30min"

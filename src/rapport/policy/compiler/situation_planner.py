@@ -130,6 +130,25 @@ def plan_guard(tree: PolicyTree, plan: Plan, ontology: Ontology, faults: Diagnos
     return msgspec.structs.replace(plan, guard=found, guard_aliases=tuple(read))
 
 
+def counted_terms(
+    tree: SituationTree, ontology: Ontology
+) -> list[tuple[written.Aggregate, CountedTerm]]:
+    """The counts of terms outside of quantifiers, as written and as planned; of a tree without
+    fault.
+    """
+    planner = ConditionPlanner(tree.concepts, ontology, Diagnostics(tree.name, ""))
+    waiting: list[written.Condition | Value] = [tree.situation]
+    waiting += [] if tree.cleared_by is None else [tree.cleared_by]
+    found: list[tuple[written.Aggregate, CountedTerm]] = []
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, written.Aggregate) and not isinstance(node.of, AttributeOf):
+            found.append((node, planner.counted(node)))
+        elif not isinstance(node, written.Quantified):
+            waiting = [*written.inner_parts(node), *waiting]
+    return found
+
+
 def _deliveries(actions: Iterable[Action]) -> tuple[tuple[str, ...], ...]:
     lines = tuple(tuple(line.text for line in action.delivery) for action in actions)
     return lines if any(lines) else ()
@@ -171,7 +190,7 @@ class ConditionPlanner:
         self.scope = Scope(self.definitions, ontology)
         names = ComparisonCheck(self.scope, self.definitions, faults)
         self.relationships = TermCheck(self.scope, self.definitions, faults)
-        self.values = ValueChecker(self.scope, names, self._counted)
+        self.values = ValueChecker(self.scope, names, self.counted)
 
     def bound(self, concept: ConceptDef) -> BoundAlias:
         """The alias with its constraints; adds faults."""
@@ -314,7 +333,7 @@ class ConditionPlanner:
         first, second = sides
         return ComparedValues(made(first), operator, made(second))
 
-    def _counted(self, value: written.Aggregate) -> CountedTerm:
+    def counted(self, value: written.Aggregate) -> CountedTerm:
         """Plans `count of (TERM)`; raises ComparisonFault."""
         assert not isinstance(value.of, AttributeOf)
         term = self.planned(value.of)

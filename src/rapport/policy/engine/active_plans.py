@@ -516,6 +516,7 @@ class ActivePlans:
             plans = [plan for plan in self.runner.plans() if isinstance(plan, Plan)]
             reach_ms = max(map(longest_memory, plans), default=0)
             self.values.use_policies(versions, reach_ms + self._lateness_ms)
+            self.runner.name_values(self.values.at_turns(versions))
 
     def use_texts(self, needed: NeededBy) -> None:
         """Texts of actions were changed."""
@@ -534,6 +535,7 @@ class ActivePlans:
         return dropped
 
     def advance(self, time_ms: int) -> list[Detection]:
+        self._keep_values()
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.advance(time_ms)
         return self.runner.advance(time_ms)
@@ -542,6 +544,7 @@ class ActivePlans:
         """Starts all plans at a clock time, before any reading."""
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.begin(time_ms)
+        self._keep_values()
         found = self.runner.begin(time_ms)
         self.began = dict.fromkeys(self.runner.policies(), time_ms - self._lateness_ms)
         return found
@@ -615,7 +618,7 @@ class ActivePlans:
     def renew_pull(self, pull: PullData, ontology: Ontology) -> None:
         """Switches to other tables: makes every step anew and restores its state."""
         self._pull, self._ontology = pull, ontology
-        self.runner = self._renewed(self.runner)
+        self.runner, self._valued = self._renewed(self.runner), None
         for shadow in self._shadows.values():
             shadow.runner = self._renewed(shadow.runner)
 

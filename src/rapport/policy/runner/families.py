@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import abc
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -52,6 +53,7 @@ from rapport.policy.plan import (
     TermStep,
     state_terms,
 )
+from rapport.policy.situation_plan import NamedAtTurns
 
 _ORDERED = ("<", "<=", ">", ">=")
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -287,6 +289,8 @@ class OperatorContext(NamedTuple):
     """Which detections suppressed by `at most once per` are counted; None: all."""
     shared: SharedCache | None = None
     """The shared cache; None: not shared."""
+    named: Mapping[str, NamedAtTurns] = MappingProxyType({})
+    """By policy with a situation, what its detections carry for texts; changes with the texts."""
 
 
 class PlanFamily:

@@ -648,7 +648,9 @@ class SituationGraph:
         known = self._source(PlacedTrace(own, self.known(bound.concept)), home)
         counted = self._stage(
             key,
-            lambda: CountedReadings(home.rows, index, streams, term, known, value.window_ms),
+            lambda: CountedReadings(
+                home.rows, index, streams, term, known, value.window_ms, self.history_ms
+            ),
         )
         readers = (CauseReader(home, counted.causes),)
         return PlacedValue(home, counted, readers, completeness=self._complete(value.window_ms))

@@ -17,7 +17,7 @@ from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.detection_output import SuppressionFilter
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import NamedAtTurns, SituationPlan
 from rapport.policy.situations.current_states import SituationStates, current_states
 from rapport.policy.situations.graph import SituationGraph
 from rapport.policy.situations.lives import PolicySituations
@@ -123,6 +123,11 @@ class SituationOperator:
         """Restricts what is counted: a part of a history counts the situations it owns."""
         for one in self._policies.values():
             one.counts = counts
+
+    def name_values(self, named: Mapping[str, NamedAtTurns]) -> None:
+        """What the detections of each policy carry for texts; the mapping may change later."""
+        for one in self._policies.values():
+            one.named = named
 
     def open_by(self, policy: str) -> int:
         return self._policies[policy].open_count()
