@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapport.core.detection import Cause, Detection, NamedValue, identity_order
-from rapport.policy.operators.columns import Array, Mask, Rows, widened
+from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, widened
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.situation_plan import (
     AllOf,
@@ -89,6 +89,8 @@ class PolicySituations:
         """Which situations are counted, by their bindings; None: all."""
         self._not_known: set[int] = set()
         """Rows of carried situations whose instances this version does not know yet."""
+        self._again: Rows = NO_ROWS
+        """Rows that are looked at in the next step though nothing changes."""
 
     # --- a step ---
 
@@ -104,6 +106,11 @@ class PolicySituations:
 
     def due(self) -> int | None:
         return min(self._waiting.values(), default=None)
+
+    @property
+    def is_due_now(self) -> bool:
+        """Whether the next step may tell something though nothing changes."""
+        return bool(len(self._again))
 
     def open_count(self) -> int:
         """Situations that have begun, were told and have not ended."""
@@ -177,8 +184,11 @@ class PolicySituations:
     def continue_open(self, began: Mapping[tuple[tuple[str, str], ...], int]) -> None:
         """Situations that are open already: those of a version that this one replaces, by bindings
         in the order of aliases. Each ends when this version says so; a binding without a row here
-        waits for one.
+        waits for one. What this version has open besides begins anew, if it still holds.
         """
+        self._again = distinct(np.concatenate((self._again, np.flatnonzero(self._open))))
+        self._open[:] = False
+        self._last_told, self._waiting = {}, {}
         self._carried, self._looked_at = dict(began), 0
 
     def _take_carried(self) -> None:
@@ -186,10 +196,13 @@ class PolicySituations:
         if not self._carried:
             return
         first, self._looked_at = self._looked_at, self.row_count()
+        new = set(self._rows.new_rows.tolist())
         for row in range(first, self._looked_at):
             key = tuple(sorted(self.bindings(row).items()))
             since = self._carried.pop(key, None)
             if since is not None:
+                if row not in new:
+                    self._again = distinct(np.append(self._again, row))
                 self._open[row], self._began[row] = True, since
                 self._not_known.add(row)
                 if self.plan.once_per_ms is not None:
@@ -199,6 +212,8 @@ class PolicySituations:
         """The rows and times at which situations begin and end, in order."""
         inputs = [*self._sources, *self._allowed]
         parts = [(one.fresh.rows, one.fresh.times) for one in inputs]
+        again, self._again = self._again, NO_ROWS
+        parts.append((again, np.full(len(again), step.begin, np.int64)))
         scope, found_at = self._rows, None
         if len(scope.new_rows):
             found_at = scope.found_at if isinstance(scope, JoinedRows) else scope.new_since
@@ -380,13 +395,14 @@ class PolicySituations:
 
     def busy_rows(self) -> Rows:
         """The rows that must be kept."""
-        own = np.flatnonzero(self._open)
+        own = np.concatenate((np.flatnonzero(self._open), self._again))
         return distinct(np.concatenate((own, np.array([*self._last_told], np.int64))))
 
     def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
         self._grow()
         self._open, self._began = self._open[kept], self._began[kept]
         self._looked_at = 0
+        self._again = renumbered[self._again]
         self._not_known = {int(renumbered[row]) for row in self._not_known}
         told, waiting = self._last_told, self._waiting
         self._last_told = {int(renumbered[row]): time for row, time in told.items()}
@@ -401,6 +417,7 @@ class PolicySituations:
             "waiting": [[row, time] for row, time in self._waiting.items()],
             "suppressed": self.suppressed,
             "not known": sorted(self._not_known),
+            "again": self._again,
             "carried": [[[list(pair) for pair in key], at] for key, at in self._carried.items()],
         }
 
@@ -410,6 +427,7 @@ class PolicySituations:
         self._waiting = {row: time for row, time in state["waiting"]}
         self.suppressed = state["suppressed"]
         self._not_known = set(state.get("not known", ()))
+        self._again = state.get("again", NO_ROWS)
         self._carried = {
             tuple((alias, identity) for alias, identity in key): at
             for key, at in state.get("carried", ())

@@ -145,8 +145,12 @@ class SituationOperator:
         return current_states(self._policies[policy], ontology, self._watermark or 0)
 
     def continue_open(self, policy: str, began: Mapping[BindingsKey, int]) -> None:
-        """Continues situations that a former version of a policy began; before the first step."""
+        """Continues situations that a former version of a policy began, instead of those that this
+        one has open.
+        """
         self._policies[policy].continue_open(began)
+        if self._policies[policy].is_due_now:
+            self._due = self._watermark
 
     def leave(self, policy: str) -> None:
         """Ends one plan; the others continue."""
