@@ -101,7 +101,7 @@ Value = (
 
 
 class ComparedValues(msgspec.Struct, frozen=True, tag="compared", omit_defaults=True):
-    """A count is compared by the rule of lower bounds; it then stands alone on one side."""
+    """A calculation with counts is compared by the rule of lower bounds."""
 
     left: Value
     operator: Operator

@@ -292,10 +292,6 @@ class ConditionPlanner:
         self, left: Value, operator: Operator, right: Value, place: SourceSpan
     ) -> ComparedValues:
         sorts = self.values.type_of(left), self.values.type_of(right)
-        if all(sort.is_count for sort in sorts):
-            message = "both sides are counts, of which each may be a lower bound"
-            hint = "compare each count with a number"
-            raise ComparisonFault("policy.count_in_calculation", message, hint, place)
         kinds = {sort.type for sort in sorts}
         if kinds == {"number"}:
             weight = check_comparable(*sorts, place)

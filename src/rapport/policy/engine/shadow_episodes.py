@@ -70,7 +70,7 @@ class ShadowTally(msgspec.Struct, frozen=True):
         )
 
 
-class Episode(msgspec.Struct):
+class ShadowEpisode(msgspec.Struct):
     """A situation of one version that may still meet one of the other."""
 
     by: FoundBy
@@ -89,7 +89,7 @@ class EpisodeState(msgspec.Struct):
 
     began: int
     judged_from: int
-    episodes: list[Episode]
+    episodes: list[ShadowEpisode]
 
 
 class EpisodeComparison:
@@ -117,12 +117,14 @@ class EpisodeComparison:
         self.versions, self._grace = versions, grace_ms
         self._began, self._judged_from = began, began + memory_ms
         self._lasting = frozenset(lasting)
-        self._episodes: dict[BindingsKey, list[Episode]] = {}
+        self._episodes: dict[BindingsKey, list[ShadowEpisode]] = {}
         self.tally = ShadowTally()
         for one in carried:
             sides: tuple[FoundBy, ...] = ("running", "shadow") if is_continued else ("running",)
             for by in sides:
-                self._add(Episode(by, one.bindings, one.began, None, is_continued, is_continued))
+                self._add(
+                    ShadowEpisode(by, one.bindings, one.began, None, is_continued, is_continued)
+                )
 
     def take(
         self, running: Iterable[Detection], shadow: Iterable[Detection], watermark: int
@@ -165,11 +167,11 @@ class EpisodeComparison:
 
     # --- episodes ---
 
-    def _all(self) -> Iterator[Episode]:
+    def _all(self) -> Iterator[ShadowEpisode]:
         for own in self._episodes.values():
             yield from own
 
-    def _add(self, one: Episode) -> None:
+    def _add(self, one: ShadowEpisode) -> None:
         self._episodes.setdefault(bindings_key(one.bindings), []).append(one)
 
     def _note(self, found: Detection, by: FoundBy) -> None:
@@ -182,12 +184,12 @@ class EpisodeComparison:
             return
         counts = all(time >= self._began for time, _ in found.causes)
         ended = None if by in self._lasting else found.time + 1
-        new = Episode(by, found.bindings, found.time, ended, False, counts, found.causes)
+        new = ShadowEpisode(by, found.bindings, found.time, ended, False, counts, found.causes)
         self._meet(new, known)
         self._add(new)
 
     @staticmethod
-    def _meet(one: Episode, known: Iterable[Episode]) -> None:
+    def _meet(one: ShadowEpisode, known: Iterable[ShadowEpisode]) -> None:
         """Notes with which of the other version it overlaps."""
         for other in known:
             if other.by != one.by and _overlap(one, other):
@@ -205,7 +207,7 @@ class EpisodeComparison:
             found += [self._difference(one) for one in over if self._is_alone(one)]
         return sorted(found, key=lambda one: (one.time, one.found_by, sorted(one.bindings.items())))
 
-    def _is_alone(self, one: Episode) -> bool:
+    def _is_alone(self, one: ShadowEpisode) -> bool:
         """Counts an episode that is over; whether only its version has it."""
         is_judged = one.ended is None or one.ended > self._judged_from
         if one.is_met:
@@ -217,7 +219,7 @@ class EpisodeComparison:
         self.tally = self.tally.with_one(one.by)
         return True
 
-    def _difference(self, one: Episode) -> ShadowDifference:
+    def _difference(self, one: ShadowEpisode) -> ShadowDifference:
         return ShadowDifference(
             policy=self.versions.policy,
             found_by=one.by,
@@ -230,13 +232,13 @@ class EpisodeComparison:
         )
 
 
-def _overlap(one: Episode, other: Episode) -> bool:
+def _overlap(one: ShadowEpisode, other: ShadowEpisode) -> bool:
     begins = max(one.began, other.began)
     ends = [each.ended for each in (one, other) if each.ended is not None]
     return not ends or begins < min(ends)
 
 
-def _is_over(one: Episode, until: int) -> bool:
+def _is_over(one: ShadowEpisode, until: int) -> bool:
     return one.ended is not None and one.ended <= until
 
 
