@@ -39,9 +39,9 @@ from rapport.policy.situation_plan import (
     PresentValue,
     Sustained,
     Value,
+    condition_nodes,
     counted_aliases,
     inner_nodes,
-    plan_nodes,
 )
 from rapport.units.quantities import converter, shown_unit, unit_named
 
@@ -103,7 +103,7 @@ NOTHING_NEEDED = NeededValues()
 
 def vocabulary(compiled: CompiledPolicy, ontology: Ontology) -> dict[str, NamedQuantity]:
     """The values that texts of a policy may name, by phrase: attributes of its aliases, and the
-    aggregates of a situation over them, with or without their window where that is clear. Of a
+    aggregates of its expression over them, with or without their window where that is clear. Of a
     situation also its counts of terms, and the instances of quantifiers with their attributes.
     """
     concepts = _concepts(compiled, ontology)
@@ -118,8 +118,9 @@ def vocabulary(compiled: CompiledPolicy, ontology: Ontology) -> dict[str, NamedQ
                 value = PresentValue(alias, concept, attribute, name if name in streams else None)
                 unit = ontology.units.get(concept, {}).get(attribute, "")
                 found[f"{attribute} of {alias}"] = NamedQuantity(value, unit)
+    found |= _aggregates(compiled, concepts, ontology)
     if isinstance(compiled, CompiledSituation):
-        found |= _aggregates(compiled, concepts, ontology) | _counts(compiled, ontology)
+        found |= _counts(compiled, ontology)
         found |= {
             alias: NamedQuantity(PresentValue(alias, concept, "id"))
             for alias, concept in quantified.items()
@@ -211,11 +212,12 @@ def _counts(compiled: CompiledSituation, ontology: Ontology) -> dict[str, NamedQ
 
 
 def _aggregates(
-    compiled: CompiledSituation, concepts: Mapping[str, str], ontology: Ontology
+    compiled: CompiledPolicy, concepts: Mapping[str, str], ontology: Ontology
 ) -> dict[str, NamedQuantity]:
+    """Aggregates over its aliases of a situation, or of the guard of a policy with conditions."""
     found: dict[str, NamedQuantity] = {}
     short: dict[str, set[AggregateValue]] = {}
-    for node in plan_nodes(compiled.plan):
+    for node in condition_nodes(compiled.plan.conditions()):
         if not isinstance(node, AggregateValue) or node.of.alias not in concepts:
             continue
         rank = "" if node.percentile is None else f" {node.percentile:g}"
