@@ -37,14 +37,14 @@ VIENNA = TextReader("Europe/Vienna", "de")
 
 def test_a_text_names_values_times_and_why():
     assert filled_text(TEXT, END)[0] == (
-        "Kühl 1: -14.25 degC, temperature of F above -15 degC, since 2 Mar 2026, 09:55 UTC, "
+        "Kühl 1: -14.25 °C, temperature of F above -15 degC, since 2 Mar 2026, 09:55 UTC, "
         "for 2 h 5 min, unknown"
     )
 
 
 def test_times_numbers_and_words_follow_zone_and_language():
     assert filled_text(TEXT, END, reader=VIENNA)[0] == (
-        "Kühl 1: -14,25 degC, temperature of F above -15 degC, since 2. März 2026, 10:55 CET, "
+        "Kühl 1: -14,25 °C, temperature of F above -15 degC, since 2. März 2026, 10:55 CET, "
         "for 2 h 5 min, unbekannt"
     )
 
@@ -81,7 +81,7 @@ def test_a_form_of_a_value_cannot_be_asked_for():
     [
         (NamedValue(1e-4, "m"), "0.0001 m"),
         (NamedValue(1_234_567.0), "1234567"),
-        (NamedValue(3.0, "ug/m3"), "3 ug/m3"),
+        (NamedValue(3.0, "ug/m3"), "3 µg/m³"),
         (NamedValue(True), "yes"),
         (NamedValue("open"), "open"),
     ],

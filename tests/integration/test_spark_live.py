@@ -4,6 +4,7 @@ and after a restart in the middle.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from rapport.core.detection import DETECTED, ENDED, Detection, detection_lines
+from rapport.core.detection import DETECTED, ENDED, Detection, NamedValue, detection_lines
 from rapport.core.errors import Conflict, Corrupt, InvalidInput
-from rapport.core.event import Event
+from rapport.core.event import Event, make_event
 from rapport.pipeline.streaming.live_query import FILE
-from rapport.policy.engine.stream_steps import TimeMoved, time_event
+from rapport.policy.compiler.compile import compile_situation
+from rapport.policy.engine.stream_steps import StreamPosition, TimeMoved, time_event
+from rapport.policy.lifecycle.registry import CHANNEL, ChangeKind, PolicyChange, change_event
 from rapport.policy.runner.local import LocalRunner
 from support.live_site import CHECKS, LiveSite
 
@@ -146,6 +149,109 @@ def test_a_changed_policy_begins_anew_and_the_others_go_on(
         return [one for one in events if one.subject.removeprefix("policy/") in others]
 
     assert of_others(place.found()) == of_others(expected)
+
+
+CROWDED = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+situation
+  A is inside R
+  count of (A is inside R) in the last 1 min at least 2
+actions
+  raise alarm
+    say "{A} was {count of (A is inside R)} times in {R}"
+actions when cleared
+  raise alarm
+    say "{A} has left {R}: {count of (A is inside R)}"
+"""
+FOLLOWED = (
+    CROWDED.replace("  count of (A is inside R) in the last 1 min at least 2\n", "")
+    .replace(": {count of (A is inside R)}", "")
+    .replace("{count of (A is inside R)} times", "seen")
+)
+COUNT = "count of (A is inside R)"
+BEGUN = Path(__file__).parents[1] / "data" / "before" / "live.tar.xz"
+"""The first half of the test below, as the version before wrote it."""
+
+
+def situations_begin(spark: SparkSession, directory: Path) -> LiveSite:
+    """Two situations are open when the query stops."""
+    place = LiveSite("small-policies", directory)
+    change(place, 1, "registered", "crowded", CROWDED)
+    change(place, 2, "registered", "followed", FOLLOWED)
+    positions(place, (1_000, 5), (2_000, 5))
+    place.beat(10_000)
+    place.run(spark, buckets=2)
+    return place
+
+
+def change(place: LiveSite, number: int, what: ChangeKind, name: str, text: str = "") -> None:
+    """Records a change of a policy as a node does."""
+    site, version = place.site, ""
+    if text:
+        version = compile_situation(text, name=name, ontology=site.ontology).plan.version()
+    changed = PolicyChange(
+        what=what,
+        name=name,
+        place=StreamPosition(0, 0),
+        number=number,
+        text=text,
+        version=version,
+        actions=("raise alarm",) if text else (),
+        end_actions=("raise alarm",) if text else None,
+    )
+    place.append(CHANNEL, [change_event(changed, site.name, 10_000)], 10_000)
+
+
+def positions(place: LiveSite, *found: tuple[int, float]) -> None:
+    """A guest is seen."""
+    events = [
+        make_event(
+            source="positions",
+            id=f"at-{time}",
+            type="person.position",
+            subject="person/2",
+            time=time,
+            data={"key": "2", "value": [x, 5.0]},
+        )
+        for time, x in found
+    ]
+    place.append("events", events, found[-1][0])
+
+
+@pytest.mark.parametrize("begun", ["now", "before"])
+def test_replaced_and_deleted_situations_end_once_with_the_values_that_texts_name(
+    spark: SparkSession, tmp_path: Path, begun: str
+) -> None:
+    """The first half was run by this version, or by the one before: its checkpoint is read on."""
+    if begun == "now":
+        place = situations_begin(spark, tmp_path)
+        [crowded, _followed] = lives(place)
+        assert crowded.values == {COUNT: NamedValue(2.0)}
+    else:
+        shutil.unpack_archive(BEGUN, tmp_path)
+        place = LiveSite("small-policies", tmp_path)
+        schema = place.checkpoint / "state/0/_metadata/v2/0"  # Spark writes the whole path
+        schema.write_text(schema.read_text().replace("@CHECKPOINT@", str(place.checkpoint)))
+    assert [(one.policy, one.time) for one in lives(place)] == [
+        ("crowded", 2_000),
+        ("followed", 1_000),
+    ]
+    change(place, 3, "replaced", "crowded", CROWDED.replace("at least 2", "at least 1"))
+    change(place, 4, "deleted", "followed")
+    positions(place, (12_000, 5), (13_000, 5), (20_000, 50))
+    place.beat(30_000)
+    place.run(spark, buckets=2)
+    crowded, ended, _followed, deleted = lives(place)
+    assert (ended.began, ended.time, ended.reason) == (2_000, 20_000, "")
+    assert ended.values == {COUNT: NamedValue(2.0)}
+    assert (deleted.began, deleted.reason) == (1_000, "the policy was deleted")
+
+
+def lives(place: LiveSite) -> list[Detection]:
+    """Beginnings and ends by policy and time."""
+    told = [Detection.from_event(one) for one in place.found() if one.type in (DETECTED, ENDED)]
+    return sorted(told, key=lambda one: (one.policy, one.time))
 
 
 def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,20 +4,32 @@ replaced by a restored one. [SI-1 to SI-8, SI-11]"""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, detection_lines
 from rapport.policy.compiler.compile import compile_situation
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.compiler.situation_planner import counted_terms
+from rapport.policy.language.situation_tree import named_instances
+from rapport.policy.language.situations import parse_situation_policy
+from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import NamedAtTurns, SituationPlan
 from rapport.policy.situations.situation_operator import SituationOperator
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from support.examples import examples
 from support.judge.holding import Reading
-from support.situation_worlds import NAME, SituationWorld, judge_world, situation_trials
+from support.judge.situation_names import JudgedNames
+from support.situation_worlds import (
+    NAME,
+    SituationTables,
+    SituationWorld,
+    judge_world,
+    situation_trials,
+)
 from support.varied.worlds import readings_batch
 
 LATENESS_MS = 3_000
@@ -147,7 +159,80 @@ def trials(draw: st.DrawFn) -> Trial:
     return world, text, cuts, draw(st.booleans()), order, draw(st.booleans())
 
 
+def check_names(world: SituationWorld, text: str, cuts: Sequence[int], drops: bool) -> int:
+    """What detections carry for texts is what the judge counts; returns how many carried some."""
+    tree = parse_situation_policy(NAME, text)
+    plan, readings = plan_of(world, text), since_start(world)
+    terms = counted_terms(tree, world.ontology)
+    named = NamedAtTurns(
+        {str(number): term for number, (_, term) in enumerate(terms)},
+        frozenset(named_instances(tree.situation) | named_instances(tree.cleared_by)),
+    )
+    runner = LocalRunner(
+        [plan],
+        world.tables[0].pull,
+        lateness_ms=0,
+        sources=world.ontology.sources,
+        began=world.start,
+    )
+    runner.name_values({NAME: named})
+    found, begin = list[Detection](), 0
+    with pytest.MonkeyPatch.context() as patch:
+        if drops:
+            patch.setattr(SituationOperator, "worth_dropping", -1)
+            patch.setattr(SituationOperator, "worth_dropping_again", 0)
+        for cut in [*sorted(cuts), len(readings)]:
+            if readings[begin:cut]:
+                batch = readings_batch(readings[begin:cut], world.ontology)
+                found += runner.feed(batch)
+            begin = max(begin, cut)
+        found += runner.finish(world.until)
+    judged = JudgedNames(
+        tree,
+        world.ontology,
+        list(world.tables),
+        readings,
+        start=world.start,
+        until=world.until,
+    )
+    for one in found:
+        counts = {str(number): judged.count(own, one) for number, (own, _) in enumerate(terms)}
+        assert one.values == counts | judged.instances(one), (text, one)
+    return sum(bool(one.values) for one in found)
+
+
+def has_names(text: str) -> bool:
+    return re.search(r"count of \(|\bsome\b|at least \d+ [a-z]+ [A-Z]\b", text) is not None
+
+
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+def test_a_pair_that_comes_near_later_counts_the_readings_from_before() -> None:
+    text = """concepts
+  person A
+  room R
+situation
+  A is inside R AND count of (NOT A is inside R) in the last 10 s at least 2
+actions
+  look
+"""
+    places = [(30.0, 4.0), (30.0, 0.0), (5.0, 5.0), (5.0, 4.0)]
+    readings = tuple(
+        Reading(1_000 * number, f"e{number}", "person.position", "ann", place, "gates")
+        for number, place in enumerate(places)
+    )
+    room = {"r1": {"security": "public", "limit": None, "area": (0.0, 0.0, 10.0, 10.0)}}
+    world = SituationWorld(
+        tables=(SituationTables(room=room).version(),),
+        readings=readings,
+        start=-20_000,
+        until=30_000,
+    )
+    assert len(judge_world(world, text).detections) == 2
+    for cuts in ([], [1], [2], [1, 2, 3]):
+        for restarts in (False, True):
+            check(world, text, cuts, restarts, readings)
 
 
 @pytest.mark.slow
@@ -157,6 +242,19 @@ def test_operators_tell_what_the_judge_tells(
     trial: Trial,
 ) -> None:
     check(*trial)
+
+
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, suppress_health_check=QUIET)
+@given(
+    situation_trials(changing_tables=False).filter(lambda one: has_names(one[1])),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.booleans(),
+)
+def test_texts_name_what_the_judge_counts(
+    trial: tuple[SituationWorld, str], cuts: list[int], drops: bool
+) -> None:
+    target(check_names(*trial, cuts, drops))
 
 
 @pytest.mark.long

@@ -17,6 +17,12 @@ from typing import Any
 import pytest
 
 from rapport.core.detection import DETECTED, ENDED, Detection
+from rapport.policy.engine.shadow_episodes import (
+    SHADOW_DETECTED,
+    SHADOW_ENDED,
+    SHADOW_TYPE,
+    ShadowDifference,
+)
 from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
@@ -185,3 +191,45 @@ def test_a_replaced_version_goes_on_with_what_is_open_though_killed(tmp_path: Pa
         child.tell("temperature", "d", T0 + 9 * SECOND, "n1", 20.0)
         child.tell("time", T0 + 10 * SECOND)
     assert lives(tmp_path) == [("n1", 2 * SECOND, 9 * SECOND, "")]
+
+
+def shadow_turns(directory: Path) -> list[tuple[str, str, int]]:
+    """Station, `+` or `-`, and seconds of what the version in the shadow would have told."""
+    signs = {SHADOW_DETECTED: "+", SHADOW_ENDED: "-"}
+    found = [
+        (one.bindings["S"], signs[kept.event.type], one.time - T0)
+        for kept in WrittenLog(directory)["detections"]
+        if kept.event.type in signs
+        for one in [Detection.from_event(kept.event)]
+    ]
+    return sorted(found, key=lambda each: each[2])
+
+
+def test_a_situation_in_the_shadow_tells_nobody_and_is_compared_once_though_killed(
+    tmp_path: Path,
+) -> None:
+    later = WARM.replace("for 2 s", "for 3 s").replace("below 28", "below 26")
+    with running(tmp_path, T0, 10**9) as child:
+        child.tell("register", "warm", WARM)
+        child.tell("temperature", "a", T0, "n1", 20.0)
+        child.tell("shadow", "warm", later)
+    degrees = [20.0, 35.0, 35.0, 35.0, 35.0, 35.0, 27.0, 27.0, 20.0, 35.0, 35.0, 35.0, 27.0, 20.0]
+    for start in range(0, len(degrees), 3):  # killed after each three readings
+        with running(tmp_path, T0 + start * SECOND, 10**9 if start % 2 else 0) as child:
+            for second, own in enumerate(degrees[start : start + 3], start + 1):
+                child.tell("time", T0 + second * SECOND)
+                child.tell("temperature", f"b{second}", T0 + second * SECOND, "n1", own)
+    with running(tmp_path, T0 + 20 * SECOND) as child:
+        child.tell("temperature", "c", T0 + 20 * SECOND, "n1", 20.0)
+        child.tell("promote", "warm")
+        child.tell("time", T0 + 21 * SECOND)
+    assert shadow_turns(tmp_path) == [("n1", "+", 5 * SECOND), ("n1", "-", 9 * SECOND)]
+    assert lives(tmp_path) == [
+        ("n1", 4 * SECOND, 7 * SECOND, ""),
+        ("n1", 12 * SECOND, 13 * SECOND, ""),
+    ]
+    lone = [
+        one.event for one in WrittenLog(tmp_path)["detections"] if one.event.type == SHADOW_TYPE
+    ]
+    [only] = [event.payload_as(ShadowDifference) for event in lone]
+    assert (only.found_by, only.time) == ("running", T0 + 12 * SECOND)

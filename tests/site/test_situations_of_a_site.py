@@ -141,3 +141,51 @@ def test_the_way_a_situation_is_divided_on_spark_is_explained(
     text = (site / "site.toml").read_text()
     (site / "site.toml").write_text(text.replace("[policies]", '[policies]\non_spark = ["warm"]'))
     assert check_site(site) == []
+
+
+NEAR = """cleared by
+  some station C with (temperature of C above 3 degC)
+actions
+  tell the guards
+    say "{}"
+actions when cleared
+  all is well
+    say "{}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("situation", "begin", "end", "said"),
+    [
+        ("some station B with (humidity of B above 3 %)", "{B} {humidity of B}", "{C}", ""),
+        ("some station B with (humidity of B above 3 %)", "{B.region}", "{C.name}", ""),
+        ("some station B with (humidity of B above 3 %)", "{C}", "", "'some station C'"),
+        ("some station B with (humidity of B above 3 %)", "", "{B.name}", "'some station B'"),
+        ("no station B with (humidity of B above 3 %)", "{B}", "", "'no station B'"),
+        ("no station B with (humidity of B above 3 %)", "{name of B}", "", "{name of S}"),
+        ("at most 2 station B with (humidity of B above 3 %)", "{B}", "", "'at most 2 station B'"),
+        ("NOT some station B with (humidity of B above 3 %)", "{B}", "", "within another part"),
+        (
+            "count of (humidity of S = 3 %) in the last 1 h > 2",
+            "{count of (humidity of S is 3 %)}",
+            "",
+            "",
+        ),
+        (
+            "count of (humidity of S = 3 %) in the last 1 h > 2",
+            "{count of (humidity of S is 4 %)}",
+            "",
+            "{count of (humidity of S is 3 %)",
+        ),
+    ],
+)
+def test_texts_name_what_the_quantifiers_and_counts_of_their_section_give(
+    site: Path, situation: str, begin: str, end: str, said: str
+) -> None:
+    text = f"concepts\n  station S\nsituation\n  temperature of S above 3 degC\n  {situation}\n"
+    more = NEAR.replace("{}", begin or "x", 1).replace('"{}"', f'"{end or "x"}"')
+    (site / "warm.dpl").write_text(text + more, encoding="utf-8")
+    found = [each for each in check_site(site) if each.file == "warm.dpl"]
+    assert [each.code for each in found] == (["action.unknown_field"] if said else [])
+    for each in found:
+        assert said in each.message + each.hint

@@ -32,7 +32,7 @@ class LiveSite:
         self, name: str, directory: Path, policies: Mapping[str, str] | None = None
     ) -> None:
         """`policies`: texts of further policies by name."""
-        self.directory = shutil.copytree(CHECKS / name, directory / "site")
+        self.directory = shutil.copytree(CHECKS / name, directory / "site", dirs_exist_ok=True)
         for policy, text in (policies or {}).items():
             (self.directory / f"{policy}.dpl").write_text(text, encoding="utf-8")
         file = self.directory / "site.toml"

@@ -1,6 +1,6 @@
 """Random policies with situations as text, over the ontology of `situation_worlds`. [SI-1 to SI-8]
 
-Every atom and every nesting occurs. What SI-3 refuses does not; counts stand alone on one side.
+Every atom and every nesting occurs. What SI-3 refuses does not.
 """
 
 from __future__ import annotations
@@ -429,6 +429,32 @@ class PolicyWriter:
         return MeasuredText(f"{function}({first}, {second})", "length")
 
     def _counted(self, alias: AliasText, scope: Scope) -> str:
+        count = self._count(alias, scope)
+        if not self._chance(40):
+            return self._compared(MeasuredText(count, "count"))
+        other = self._count(alias, scope)
+        if self._chance(20):
+            return f"{count} {self._one(_COMPARATORS)} {other}"
+        options = [
+            MeasuredText(f"{count} * 2 - 1", "count"),
+            MeasuredText(f"2 - {count} / 2", "number"),
+            MeasuredText(f"{count} - {other}", "count"),
+            MeasuredText(f"{count} + {other}", "count"),
+            MeasuredText(f"{count} * ({other} - 1)", "count"),
+            MeasuredText(f"{count} / {other}", "number"),
+            MeasuredText(f"0 * {count}", "number"),
+        ]
+        if alias.concept == "station":
+            humidity = f"humidity of {alias.name}"
+            options += [
+                MeasuredText(f"{humidity} * {count}", "humidity"),
+                MeasuredText(f"({humidity} / {count}) in permille", "number"),
+                MeasuredText(f"{count} - {humidity} in %", "number"),
+                MeasuredText(f"(temperature of {alias.name} - 27 degC) * {count}", "difference"),
+            ]
+        return self._compared(self._one(options))
+
+    def _count(self, alias: AliasText, scope: Scope) -> str:
         window = f"in the last {self._one(WINDOWS)}"
         if alias.concept == "person":
             rooms = [one.name for one in scope if one.concept == "room"]
@@ -438,7 +464,7 @@ class PolicyWriter:
                 of = self._one((of, f"({negated}{alias.name} is inside {self._one(rooms)})"))
         else:
             of = self._counted_of_station(alias.name)
-        return self._compared(MeasuredText(f"count of {of} {window}", "count"))
+        return f"count of {of} {window}"
 
     def _counted_of_station(self, name: str) -> str:
         hot = f"temperature of {name} {self._one(('above', 'at most'))} 27 degC"

@@ -155,8 +155,7 @@ def test_a_situation_from_the_first_reading_to_the_message_that_it_is_over(
 
             await until(is_told)
             assert (await texts(api))[0] == (
-                "f1 is at -14,25 degC: temperature of F above -15 degC"
-                " (temperature of F is -14.25 degC)"
+                "f1 is at -14,25 °C: temperature of F above -15 °C (temperature of F is -14.25 °C)"
             )
             body = json.dumps({"bindings": {"F": "f1"}, "by": "ana"}).encode()
             done = await api.call("POST", "/policies/warm/acknowledge", body)
@@ -175,7 +174,7 @@ def test_a_situation_from_the_first_reading_to_the_message_that_it_is_over(
 
             await until(is_over)
             assert len(await texts(api)) == before + 1
-            assert "-20 degC" in (await texts(api))[-1]
+            assert "-20 °C" in (await texts(api))[-1]
             assert (await api.call("GET", "/policies/warm/states")).json()["open"] == 0
             for kind, truth in ((DETECTED, "true"), (ENDED, "false")):
                 stored = await api.node.channels.channel("detections").read_after(0, limit=1_000)
@@ -230,7 +229,7 @@ def test_a_policy_with_conditions_names_values_as_of_the_detection(
                 return bool(await texts(api))
 
             await until(is_told)
-            assert await texts(api) == ["f1 thaws at 6,5 degC"]
+            assert await texts(api) == ["f1 thaws at 6,5 °C"]
 
     run(scenario)
 

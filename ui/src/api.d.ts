@@ -4696,6 +4696,8 @@ export interface components {
             policy_state: "broken" | "deleted" | "paused" | "running";
             /** @default  */
             problem: string;
+            /** @default null */
+            shadow: components["schemas"]["ShadowStates"] | null;
             /** @default [] */
             states: components["schemas"]["ShownState"][];
             /** @default 0 */
@@ -5202,8 +5204,22 @@ export interface components {
             stale: string[];
         };
         /**
+         * ShadowStates
+         * @description The situations of the version in the shadow now: nobody is notified of them.
+         */
+        ShadowStates: {
+            open: number;
+            pending: number;
+            /** @default [] */
+            states: components["schemas"]["SituationState"][];
+            tally: components["schemas"]["ShadowTally"];
+            unknown: number;
+            version: string;
+        };
+        /**
          * ShadowTally
-         * @description Situations that both, or only one, have detected so far.
+         * @description Situations that both, or only one, have detected so far. Of episodes, those of the running
+         *         version that overlap one of the shadow count as found by both.
          */
         ShadowTally: {
             /** @default 0 */

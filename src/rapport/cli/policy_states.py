@@ -33,9 +33,14 @@ def states(name: str, *, json: JsonOption = False, where: Where = HERE) -> None:
     if json:
         write_json(found)
         return
-    rows = [_row(each) for each in found["states"]]
+    rows = [_row(each["state"], each["acknowledged_by"]) for each in found["states"]]
     write_table(name, HEADS, rows)
     print_note(_summary(found))
+    shadow = found["shadow"]
+    if shadow is not None:
+        rows = [_row(each) for each in shadow["states"]]
+        write_table(f"{name} in the shadow, version {shadow['version']}", HEADS, rows)
+        print_note(_shadow_summary(shadow))
 
 
 def acknowledge(
@@ -65,8 +70,7 @@ def _binding(text: str) -> tuple[str, str]:
     return alias, identity
 
 
-def _row(each: Any) -> tuple[str, ...]:
-    one = each["state"]
+def _row(one: Any, acknowledged_by: str = "") -> tuple[str, ...]:
     since = format_time(one["began"]) if one["began"] is not None else ""
     return (
         _shown(one["bindings"]),
@@ -74,7 +78,7 @@ def _row(each: Any) -> tuple[str, ...]:
         since,
         one["truth"],
         "; ".join(atom_text(msgspec.convert(atom, AtomState)) for atom in one["atoms"]),
-        each["acknowledged_by"],
+        acknowledged_by,
     )
 
 
@@ -82,8 +86,18 @@ def _shown(bindings: dict[str, str]) -> str:
     return " ".join(f"{alias}={identity}" for alias, identity in sorted(bindings.items()))
 
 
+def _counts(found: Any) -> str:
+    return f"{found['open']} open, {found['pending']} pending, {found['unknown']} unknown"
+
+
+def _shadow_summary(found: Any) -> str:
+    tally = found["tally"]
+    compared = f"both had {tally['both']} since, only the version in force {tally['only_running']}"
+    return f"in the shadow {_counts(found)}; {compared}, only the shadow {tally['only_shadow']}"
+
+
 def _summary(found: Any) -> str:
-    counts = f"{found['open']} open, {found['pending']} pending, {found['unknown']} unknown"
+    counts = _counts(found)
     if found["problem"]:
         return f"{counts}; {found['problem']}"
     return f"{counts}, as of {format_time(found['time'])}" if found["time"] else counts

@@ -9,7 +9,7 @@ receiver's zone and language. Words and numbers are English or German; other lan
 
 from __future__ import annotations
 
-import string
+import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import get_args
@@ -21,6 +21,7 @@ from rapport.core.detection import Detection, NamedValue, phrase_key
 from rapport.core.errors import InvalidInput, nearest_names
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO
 from rapport.core.times import format_time
+from rapport.units.quantities import shown_unit
 
 LANGUAGES = ("en", "de")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,6 +36,9 @@ _WORDS: dict[str, dict[str | bool, str]] = {
     "en": {"unknown": "unknown", True: "yes", False: "no", "d": "d"},
     "de": {"unknown": "unbekannt", True: "ja", False: "nein", "d": "Tg."},
 }
+_PIECE = re.compile(r"\{\{|\}\}|\{[^{}]*\}|[^{}]+|[{}]")
+"""Pieces of a template: doubled braces, fields, text, and braces that are neither."""
+_PARENTHESES = re.compile(r"\(.*\)|'[^']*'")
 _SPAN_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -69,7 +73,7 @@ def render(pieces: Sequence[TextPiece], reader: TextReader = DEFAULT_READER) -> 
     """The text for a reader.
 
     >>> render(["since ", DurationPiece(7_500_000), ", ", ValuePiece(NamedValue(-14.25, "degC"))])
-    'since 2 h 5 min, -14.25 degC'
+    'since 2 h 5 min, -14.25 °C'
     """
     return "".join(_shown(piece, reader) for piece in pieces)
 
@@ -135,7 +139,7 @@ def shown_value(value: NamedValue, reader: TextReader = DEFAULT_READER) -> str:
     if isinstance(known, bool):
         return words[known]
     text = known if isinstance(known, str) else _number(known, reader)
-    return f"{text} {value.unit}" if value.unit else text
+    return f"{text} {shown_unit(value.unit)}".rstrip() if value.unit else text
 
 
 def _number(number: float, reader: TextReader) -> str:
@@ -239,7 +243,7 @@ def filled_text(
 
 
 def _piece(field: str, detection: Detection, facts: Facts) -> TextPiece:
-    bindings, began = detection.bindings, detection.began
+    bindings, began, values = detection.bindings, detection.began, detection.values or {}
     if field in bindings:
         return clean(bindings[field])
     match field:
@@ -256,16 +260,22 @@ def _piece(field: str, detection: Detection, facts: Facts) -> TextPiece:
         case "why":
             return clean(detection.reason or detection.holds) or "?"
     if _is_phrase(field):
-        value = (detection.values or {}).get(phrase_key(field), NamedValue())
-        known = value.value
-        if isinstance(known, str):
-            value = NamedValue(clean(known), value.unit)
-        return ValuePiece(value)
+        return _value_piece(values.get(phrase_key(field), NamedValue()))
+    if field in values:
+        return _value_piece(values[field])
     alias, _, column = field.partition(".")
-    identity, fact = bindings.get(alias), None
+    counted = values.get(alias, NamedValue()).value
+    identity, fact = bindings.get(alias, counted if isinstance(counted, str) else None), None
     if identity is not None and column:
         fact = facts(detection.policy, detection.version, alias, identity, column)
     return "?" if fact is None else clean(fact)
+
+
+def _value_piece(value: NamedValue) -> ValuePiece:
+    known = value.value
+    if isinstance(known, str):
+        value = NamedValue(clean(known), value.unit)
+    return ValuePiece(value)
 
 
 def _for_machines(piece: TextPiece) -> str:
@@ -313,18 +323,21 @@ def printable(text: str, most: int) -> str:
 
 
 def _parts(template: str, known: Collection[str] = ()) -> list[tuple[str, str | None]]:
-    try:
-        parsed = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise _bad(f"the text cannot be read: {error}", known) from None
     found: list[tuple[str, str | None]] = []
-    for text, field, format_spec, conversion in parsed:
-        if field is not None and (not _is_field(field) or format_spec or conversion):
-            whole = f"{{{field}{'!' + conversion if conversion else ''}"
-            whole += f":{format_spec}}}" if format_spec else "}"
-            raise _bad(f"a text cannot name {whole}", known)
-        found.append((text, field))
-    return found
+    text = ""
+    for piece in _PIECE.findall(template):
+        if piece in ("{{", "}}"):
+            text += piece[0]
+        elif piece in ("{", "}"):
+            raise _bad(f"the text cannot be read: a single {piece}", known)
+        elif piece[0] != "{":
+            text += piece
+        elif not _is_field(piece[1:-1]):
+            raise _bad(f"a text cannot name {piece}", known)
+        else:
+            found.append((text, piece[1:-1]))
+            text = ""
+    return [*found, (text, None)] if text else found
 
 
 def _is_phrase(text: str) -> bool:
@@ -334,7 +347,8 @@ def _is_phrase(text: str) -> bool:
 
 def _is_field(text: str) -> bool:
     if _is_phrase(text):
-        return all(character.isprintable() for character in text)
+        is_plain = not {*_PARENTHESES.sub("", text)} & {":", "!"}
+        return is_plain and all(character.isprintable() for character in text)
     alias, dot, column = text.partition(".")
     plain = column.isidentifier() and not column.startswith("_")
     return alias.isidentifier() and (not dot or plain)

@@ -7,8 +7,8 @@ out as comparisons. Aliases are those of `aliases`, and within a quantifier also
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -101,7 +101,7 @@ Value = (
 
 
 class ComparedValues(msgspec.Struct, frozen=True, tag="compared", omit_defaults=True):
-    """A count is compared by the rule of lower bounds; it then stands alone on one side."""
+    """A calculation with counts is compared by the rule of lower bounds."""
 
     left: Value
     operator: Operator
@@ -263,6 +263,15 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def conditions(self) -> tuple[Condition, ...]:
         """The situation, and what it is cleared by."""
         return (self.situation, *([] if self.cleared_by is None else [self.cleared_by]))
+
+
+class NamedAtTurns(NamedTuple):
+    """What texts name of a situation that only its operator knows when it begins or ends."""
+
+    terms: Mapping[str, CountedTerm] = {}
+    """Counts, by the name of their value."""
+    aliases: frozenset[str] = frozenset()
+    """Of quantifiers: the first instance that counts. Aliases of the plan do not matter."""
 
 
 def longest_look_back_ms(plan: SituationPlan) -> int:

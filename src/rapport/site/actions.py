@@ -7,6 +7,7 @@ policy take precedence over `[actions]` of the same phrase, line by line, in tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 
@@ -18,21 +19,29 @@ from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.delivery_state import CollectiveDelivery, NextReceiver, PeerDelivery
 from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, same_phrase, template_fields
-from rapport.core.detection import phrase_key
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.compiler.compile import CompiledPolicy, parse_text
 from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, Ways, read_delivery
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
-from rapport.policy.language.situation_tree import ParsedPolicy, SituationTree, actions_of
+from rapport.policy.language.situation_tree import (
+    ParsedPolicy,
+    Quantified,
+    SituationTree,
+    actions_of,
+    named_instances,
+    tree_nodes,
+)
 from rapport.policy.language.tree import Action as PolicyAction
 from rapport.policy.lifecycle.record import stop_of
 from rapport.policy.named_values import (
     DURATION,
     NOTHING_NEEDED,
     NeededValues,
+    canonical_phrase,
     moments_of,
     needed_values,
+    quantified_concepts,
     vocabulary,
 )
 from rapport.policy.ontology import Ontology
@@ -171,8 +180,8 @@ def check_deliveries(
         for receiver in block.receivers():
             _check_receiver(receiver, people, faults)
         is_end = action not in tree.actions
-        names = {*known} if is_end else {*known} - {DURATION}
-        _check_text(block, {*names, *ALWAYS_KNOWN}, faults)
+        names = {name for name in known if _is_named_then(name, tree, is_end=is_end)}
+        _check_text(block, tree, {*names, *ALWAYS_KNOWN}, faults)
         _check_whole(action, block, people, faults)
         _check_content(action, block, people, faults, rules)
 
@@ -201,15 +210,53 @@ def _check_receiver(receiver: Receiver, people: CommunicationConfig, faults: Dia
         )
 
 
-def _check_text(block: DeliveryBlock, known: Collection[str], faults: Diagnostics) -> None:
+def _is_named_then(name: str, tree: ParsedPolicy, *, is_end: bool) -> bool:
+    """Whether a text can name it at the beginning or at the end: the duration is known at the end,
+    and instances of a quantifier when its section is true.
+    """
+    if name == DURATION:
+        return is_end
+    if not isinstance(tree, SituationTree):
+        return True
+    sections = tree.situation, tree.cleared_by
+    other, own = (named_instances(one) for one in (sections if is_end else sections[::-1]))
+    return not any(
+        name == alias or name.startswith(f"{alias}.") or f" of {alias} " in f"{name} "
+        for alias in other.keys() - own.keys()
+    )
+
+
+def _why_unnamed(field: str, tree: ParsedPolicy) -> str:
+    """Why no text can name an instance that a quantifier binds; empty for other fields."""
+    if not isinstance(tree, SituationTree):
+        return ""
+    for node in tree_nodes(tree):
+        if isinstance(node, Quantified) and re.search(rf"(?:^|of ){node.alias}\b", field):
+            shown = (
+                node.quantifier
+                if node.quantifier in ("some", "no")
+                else (f"{node.quantifier} {node.number}")
+            )
+            return f": {node.alias} is of '{shown} {node.concept} {node.alias}', " + (
+                "which is not true then, or stands within another part"
+                if node.quantifier in ("some", "at least")
+                else "which is true of none that could be named"
+            )
+    return ""
+
+
+def _check_text(
+    block: DeliveryBlock, tree: ParsedPolicy, known: Collection[str], faults: Diagnostics
+) -> None:
     try:
         fields = template_fields(block.say or "", known)
     except InvalidInput as error:
         faults.add(error.code, error.message, block.say_place, hint=error.hint)
         return
     for field in fields:
-        if phrase_key(field) not in known:
+        if canonical_phrase(field, tree) not in known:
             message = f"the text asks for {{{field}}}, which this policy does not have"
+            message += _why_unnamed(field, tree)
             hint = named_in_texts(known, field)
             faults.add("action.unknown_field", message, block.say_place, hint=hint)
 
@@ -363,12 +410,14 @@ class TemplateFacts:
     def fields(self, policy: str) -> list[str]:
         """The fields that a text may use of the policy's aliases."""
         found: list[str] = []
-        for alias, concept in self._concepts(policy, "").items():
+        concepts = self._concepts(policy, "")
+        for alias, concept in concepts.items():
             found.append(alias)
             found += [f"{alias}.{column}" for column in self._by_column().get(concept, {})]
         compiled = self._compiled(policy, "")
         if compiled is not None and self._ontology is not None:
-            found += [*moments_of(compiled), *vocabulary(compiled, self._ontology)]
+            known = vocabulary(compiled, self._ontology)
+            found += [*moments_of(compiled), *(name for name in known if name not in concepts)]
         return found
 
     def _concepts(self, policy: str, version: str) -> dict[str, str]:
@@ -376,7 +425,8 @@ class TemplateFacts:
         compiled = self._compiled(policy, version)
         if compiled is None:
             return {}
-        return {concept.alias: concept.concept for concept in compiled.tree.concepts}
+        found = {concept.alias: concept.concept for concept in compiled.tree.concepts}
+        return found | quantified_concepts(compiled)
 
     def _compiled(self, policy: str, version: str) -> CompiledPolicy | None:
         known = self._policies

@@ -46,6 +46,23 @@ def unit_named(name: str) -> Unit:
 
 
 @lru_cache(maxsize=1024)
+def shown_unit(name: str) -> str:
+    """The unit as people write it, also one per time: nothing for a bare number, and an unknown one
+    as it is.
+
+    >>> shown_unit("degC"), shown_unit("ug/m3"), shown_unit("K/h"), shown_unit("1")
+    ('°C', 'µg/m³', 'K/h', '')
+    """
+    unit = BY_NAME.get(name)
+    if unit is not None and unit.symbol == "1":
+        return ""
+    if unit is not None:
+        return next((one for one in unit.names if not one.isascii()), unit.symbol)
+    before, slash, after = name.rpartition("/")
+    return f"{shown_unit(before)}/{after}" if slash and before else name
+
+
+@lru_cache(maxsize=1024)
 def converter(from_unit: str, to_unit: str) -> Affine:
     """The conversion from one unit to another; InvalidInput `unit.unknown`, `unit.mismatch`.
 

@@ -252,7 +252,6 @@ def test_a_value_is_converted_where_it_needs_to_be(
         ("plain of S above 1e200 * 1e200", "policy.bad_number"),
         ("plain of S / (3 - 3) above 3", "policy.division_by_zero"),
         ("level of S / 0 cm above 3", "policy.division_by_zero"),
-        ("count of plain of S in the last 1 h * 2 above 3", "policy.count_in_calculation"),
         ("mean of limit of S in the last 1 h above 3 degC", "policy.no_readings"),
         ("mean of colour of S in the last 1 h above 3 degC", "policy.no_readings"),
         ("count of id of S in the last 1 h above 3", "policy.no_readings"),

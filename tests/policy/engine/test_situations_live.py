@@ -106,7 +106,7 @@ def test_a_situation_begins_and_ends_with_the_values_as_they_were(freezers):
         began, ended = await freezers.found()
         assert ended.began == began.time
         assert began.values == {"temperature of F": NamedValue(-14.0, "degC")}
-        assert began.holds.startswith("temperature of F above -15 degC (")
+        assert began.holds.startswith("temperature of F above -15 °C (")
         assert ended.values == {"temperature of F": NamedValue(-18.0, "degC")}
         assert freezers.engine.situations("freezer") == []
 

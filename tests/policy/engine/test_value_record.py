@@ -108,7 +108,7 @@ def test_why_names_the_alternative_that_holds_with_its_value():
     made = record("why")
     made.take(readings([(20_000, "a", "s1", -12.5)]), (), 0)
     assert values(made, found()).holds == (
-        "temperature of F above -15 degC (temperature of F is -12.5 degC)"
+        "temperature of F above -15 °C (temperature of F is -12.5 °C)"
     )
     made.take(readings([(30_000, "b", "s1", -20.0)]), (), 0)
     assert values(made, found(time=30_000)).holds == "no temperature of F for 30min"
@@ -178,3 +178,21 @@ def test_points_and_areas_are_counted_and_not_shown():
     one = Detection(policy="freezer", time=20_000, bindings={"A": "1", "R": "r1"}, causes=())
     [valued] = made.with_values([one], SITE.tables, SITE.ontology.sources)
     assert valued.holds.endswith("(count of position of A is 2)")
+
+
+GUARDED = """concepts
+  station F
+conditions
+  temperature of F above -15 degC
+while
+  mean of temperature of F in the last 10 s above -30 degC
+actions
+  tell the guards
+"""
+
+
+def test_an_aggregate_of_a_while_is_named_too():
+    made = record("mean of temperature of F", "max of temperature of F", text=GUARDED)
+    rows = [(10_000, "a", "s1", 9.0), (11_000, "b", "s1", 1.0), (20_000, "c", "s1", 2.0)]
+    made.take(readings(rows), (), 0)
+    assert values(made, found()).values == {"mean of temperature of F": NamedValue(1.5, "degC")}

@@ -349,6 +349,55 @@ def test_a_lower_bound_leaves_open_what_depends_on_more(
     )
 
 
+@pytest.mark.parametrize(
+    "situation",
+    [
+        "count of temperature of S in the last 50 ms * 2 - 1 at least 3",
+        "10 / (count of temperature of S in the last 50 ms + 3) at most 2",
+        "count of temperature of S in the last 50 ms above count of level of S in the last 5 ms",
+        "humidity of S * count of temperature of S in the last 50 ms at least 60 %",
+        "(humidity of S * count of temperature of S in the last 50 ms) in permille above 599",
+        "2 - count of temperature of S in the last 50 ms is not above 0",
+    ],
+)
+def test_a_calculation_with_a_lower_bound_is_decided_if_it_is_so_for_every_number(
+    told: SituationCase, situation: str
+) -> None:
+    readings = "  -100 l level of s1 = 1\n  0 h humidity of s1 = 30\n"
+    readings += "".join(f"  0 e{each} temperature of s1 = 20 from hut\n" for each in (1, 2))
+    told(
+        f"situation\n  {situation}\nreadings\n{readings}told\n  0 S=s1: {_causes_of(situation)}\n"
+        "  open S=s1 since 0\n",
+        start=-10,
+    )
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        "count of temperature of S in the last 50 ms * 2 at most 4",
+        "count of temperature of S in the last 50 ms - count of humidity of S in the last 9 ms > 0",
+        "6 / count of temperature of S in the last 50 ms = 3",
+        "1 / (count of temperature of S in the last 50 ms - 3) below 9",
+        "humidity of S * count of temperature of S in the last 50 ms below 100 %",
+    ],
+)
+def test_a_calculation_with_a_lower_bound_leaves_open_what_depends_on_more(
+    told: SituationCase, situation: str
+) -> None:
+    never(
+        told,
+        situation,
+        "h humidity of s1 = 30",
+        "e1 temperature of s1 = 20 from hut",
+        "e2 temperature of s1 = 20 from hut",
+    )
+
+
+def _causes_of(situation: str) -> str:
+    return " ".join((["e2"] if "temperature" in situation else []) + ["h"] * ("humid" in situation))
+
+
 def test_a_term_is_counted_with_the_value_of_each_of_its_readings(told: SituationCase) -> None:
     told("""
 situation

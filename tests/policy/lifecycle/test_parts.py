@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.policy.engine.active_plans import ShadowComparison, ShadowTally, longest_memory
+from rapport.policy.engine.active_plans import ShadowComparison, longest_memory
+from rapport.policy.engine.shadow_episodes import ShadowTally
 from rapport.policy.engine.stream_steps import (
     PlanChange,
     StreamPosition,
@@ -161,7 +162,7 @@ def test_saved_anywhere_a_comparison_tells_the_same() -> None:
         shadow = [detection(time)] if time % 2_000 else []
         expected += whole.take(running, shadow, time)
         again = ShadowComparison(plan(), plan(1), began=0)
-        again.restore(cut.state(b""))
+        again.restore(cut.state())
         cut = again
         told += cut.take(running, shadow, time)
     assert told + cut.end() == expected + whole.end()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rapport.core.detection import DETECTED, Detection
-from rapport.policy.engine.active_plans import SHADOW_TYPE, ShadowDifference
+from rapport.policy.engine.shadow_episodes import SHADOW_TYPE, ShadowDifference
 
 World = Any
 Play = Callable[[Callable[[World], Any]], None]

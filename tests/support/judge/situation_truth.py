@@ -450,6 +450,8 @@ def _compare(left: Number, operator: str, right: Number) -> Truth:
         case ">" | ">=":
             return _compare(right, "<" if operator == ">" else "<=", left)
         case "=":
+            if one.low == one.high == other.low == other.high:
+                return True  # such as nothing times a count
             return False if one.high < other.low or other.high < one.low else None
         case _:
             return negated(_compare(left, "=", right))

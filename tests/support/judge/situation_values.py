@@ -202,7 +202,17 @@ class Values:
         if own is None or refused or (is_difference and unit_named(unit).offset):
             raise InvalidInput(f"nothing is in {unit} here", code="policy.unit_mismatch")
         number = self.number(value, own, binding, t, at)
-        assert not isinstance(number, NumberRange)
+        if isinstance(number, NumberRange):
+            convert = converter(own.unit, unit)
+            low, high = (
+                end
+                if math.isinf(end)
+                else scaled(end, own.unit, unit)
+                if is_difference
+                else convert.apply(end)
+                for end in number
+            )
+            return NumberRange(low, high)
         if number is None or is_difference:
             return None if number is None else _finite(scaled(number, own.unit, unit))
         return _finite(converter(own.unit, unit).apply(number))

@@ -198,6 +198,7 @@ class Bucket:
         made.restore(state)
         versions = {name: one.version() for name, one in plan.situations().items()}
         made.use_policies(versions, plan.lateness_ms)
+        self._runner.name_values(made.at_turns(versions))
         return made
 
     @property

@@ -250,10 +250,6 @@ class ValueChecker:
                 message = f"{each.shown} is {what} and cannot be calculated with"
                 hint = "numbers stand without quotes" if each.is_constant else "compare it alone"
                 raise ComparisonFault("policy.wrong_type", message, hint, each.place)
-            if each.is_count:
-                message = "a count stands alone on one side of its comparison"
-                hint = f"such as: {each.shown} at least 3"
-                raise ComparisonFault("policy.count_in_calculation", message, hint, each.place)
         if value.operator in ("+", "-"):
             found = _sum_type(value, left, right)
         elif value.operator == "*":

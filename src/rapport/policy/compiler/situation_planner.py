@@ -130,6 +130,25 @@ def plan_guard(tree: PolicyTree, plan: Plan, ontology: Ontology, faults: Diagnos
     return msgspec.structs.replace(plan, guard=found, guard_aliases=tuple(read))
 
 
+def counted_terms(
+    tree: SituationTree, ontology: Ontology
+) -> list[tuple[written.Aggregate, CountedTerm]]:
+    """The counts of terms outside of quantifiers, as written and as planned; of a tree without
+    fault.
+    """
+    planner = ConditionPlanner(tree.concepts, ontology, Diagnostics(tree.name, ""))
+    waiting: list[written.Condition | Value] = [tree.situation]
+    waiting += [] if tree.cleared_by is None else [tree.cleared_by]
+    found: list[tuple[written.Aggregate, CountedTerm]] = []
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, written.Aggregate) and not isinstance(node.of, AttributeOf):
+            found.append((node, planner.counted(node)))
+        elif not isinstance(node, written.Quantified):
+            waiting = [*written.inner_parts(node), *waiting]
+    return found
+
+
 def _distinct(
     tree: SituationTree, scope: Scope, faults: Diagnostics
 ) -> tuple[tuple[str, str], ...]:
@@ -166,7 +185,7 @@ class ConditionPlanner:
         self.scope = Scope(self.definitions, ontology)
         names = ComparisonCheck(self.scope, self.definitions, faults)
         self.relationships = TermCheck(self.scope, self.definitions, faults)
-        self.values = ValueChecker(self.scope, names, self._counted)
+        self.values = ValueChecker(self.scope, names, self.counted)
 
     def bound(self, concept: ConceptDef) -> BoundAlias:
         """The alias with its constraints; adds faults."""
@@ -268,10 +287,6 @@ class ConditionPlanner:
         self, left: Value, operator: Operator, right: Value, place: SourceSpan
     ) -> ComparedValues:
         sorts = self.values.type_of(left), self.values.type_of(right)
-        if all(sort.is_count for sort in sorts):
-            message = "both sides are counts, of which each may be a lower bound"
-            hint = "compare each count with a number"
-            raise ComparisonFault("policy.count_in_calculation", message, hint, place)
         kinds = {sort.type for sort in sorts}
         if kinds == {"number"}:
             weight = check_comparable(*sorts, place)
@@ -309,7 +324,7 @@ class ConditionPlanner:
         first, second = sides
         return ComparedValues(made(first), operator, made(second))
 
-    def _counted(self, value: written.Aggregate) -> CountedTerm:
+    def counted(self, value: written.Aggregate) -> CountedTerm:
         """Plans `count of (TERM)`; raises ComparisonFault."""
         assert not isinstance(value.of, AttributeOf)
         term = self.planned(value.of)

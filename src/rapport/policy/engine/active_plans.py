@@ -4,15 +4,14 @@ position. [PO-7, PO-8, PO-9]
 Pure except for the steady clock that measures cost: positions, readings and time are arguments.
 
 A shadow is a new version of a policy that runs beside the active one; their detections are
-compared. Two detections are equal when time and bindings are. Detections of the active version that
-rest on readings from before the shadow started do not count, nor do detections before the shadow
-has seen enough readings to judge.
+compared. Two detections are equal when time and bindings are; situations are compared by episodes
+(`shadow_episodes.py`). Detections of the active version that rest on readings from before the
+shadow started do not count, nor do detections before the shadow has seen enough readings to judge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -21,52 +20,37 @@ import pyarrow as pa
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Corrupt, Problem
-from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.release import ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.metrics import PolicyMeter
-from rapport.policy.engine.open_situations import OpenSituation, OpenSituations, bindings_key
+from rapport.policy.engine.open_situations import (
+    BindingsKey,
+    OpenSituation,
+    OpenSituations,
+    bindings_key,
+)
+from rapport.policy.engine.shadow_episodes import (
+    ComparedVersions,
+    EpisodeComparison,
+    EpisodeState,
+    FoundBy,
+    ShadowDifference,
+    ShadowResult,
+    ShadowTally,
+    ShadowTurn,
+)
 from rapport.policy.engine.stream_steps import PlanChange, PlansAt
 from rapport.policy.engine.value_record import NeededBy, ValueRecord
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.plan_shape import longest_window_ms
-from rapport.policy.plan import Plan, PolicyPlan, conditions_plan, longest_duration_ms
+from rapport.policy.plan import Plan, PolicyPlan, longest_duration_ms
 from rapport.policy.runner.local import LocalRunner
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import SituationPlan, longest_look_back_ms
 from rapport.policy.situations.current_states import SituationStates
 
-SHADOW_TYPE = "rapport.policy.shadow"
-
-FoundBy = Literal["running", "shadow"]
 _RUNNING, _SHADOW, _BOTH = 1, 2, 3
 _Key = tuple[int, tuple[tuple[str, str], ...]]
-
-
-class ComparedVersions(msgspec.Struct, frozen=True):
-    policy: str
-    running: str
-    shadow: str
-
-
-class ShadowDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A situation that only one version detected."""
-
-    policy: str
-    found_by: FoundBy
-    time: int
-    bindings: dict[str, str]
-    causes: tuple[Cause, ...]
-    running: str
-    shadow: str
-
-
-class ShadowTally(msgspec.Struct, frozen=True):
-    """Situations that both, or only one, have detected so far."""
-
-    both: int = 0
-    only_running: int = 0
-    only_shadow: int = 0
 
 
 class _Situation(msgspec.Struct, array_like=True):
@@ -87,6 +71,8 @@ class ShadowState(msgspec.Struct):
     tally: ShadowTally
     open: list[_Situation]
     runner: bytes = b""
+    episodes: EpisodeState | None = None
+    """Of a comparison of situations."""
 
 
 def is_state(plan: PolicyPlan) -> bool:
@@ -142,14 +128,13 @@ class ShadowComparison:
         self._began = self._judged_from = -END_OF_TIME
         return self.end()
 
-    def state(self, runner: bytes) -> ShadowState:
+    def state(self) -> ShadowState:
         return ShadowState(
             versions=self.versions,
             began=self._began,
             judged_from=self._judged_from,
             tally=self.tally,
             open=list(self._open.values()),
-            runner=runner,
         )
 
     def restore(self, saved: ShadowState) -> None:
@@ -181,10 +166,8 @@ class ShadowComparison:
                 yield self._difference(seen)
 
     def _count(self, by: int) -> None:
-        self.tally = ShadowTally(
-            self.tally.both + (by == _BOTH),
-            self.tally.only_running + (by == _RUNNING),
-            self.tally.only_shadow + (by == _SHADOW),
+        self.tally = self.tally.with_one(
+            None if by == _BOTH else "running" if by == _RUNNING else "shadow"
         )
 
     def _difference(self, seen: _Situation) -> ShadowDifference:
@@ -199,28 +182,6 @@ class ShadowComparison:
         )
 
 
-def difference_event(source: str, difference: ShadowDifference) -> Event:
-    """The event of `detections` for a difference; it triggers no action."""
-    flat = [part for pair in sorted(difference.bindings.items()) for part in pair]
-    return make_event(
-        source=source,
-        id=content_id(
-            "shadow",
-            difference.policy,
-            difference.running,
-            difference.shadow,
-            difference.found_by,
-            str(difference.time),
-            *flat,
-        ),
-        type=SHADOW_TYPE,
-        subject=f"policy/{difference.policy}",
-        time=difference.time,
-        data=difference,
-        headers={CAUSE: cause_text(*(id for _, id in difference.causes))},
-    )
-
-
 def _key(time: int, bindings: dict[str, str]) -> _Key:
     return time, tuple(sorted(bindings.items()))
 
@@ -228,7 +189,9 @@ def _key(time: int, bindings: dict[str, str]) -> _Key:
 class Shadow:
     """One shadow: its runner, fed with the same readings in the same order, and the comparison."""
 
-    def __init__(self, runner: LocalRunner, comparison: ShadowComparison) -> None:
+    def __init__(
+        self, runner: LocalRunner, comparison: ShadowComparison | EpisodeComparison
+    ) -> None:
         self.runner, self.comparison = runner, comparison
         self.found: list[Detection] = []
 
@@ -240,11 +203,15 @@ class Shadow:
             times.append(due + self.runner.lateness_ms)
         return [time for time in times if time is not None]
 
-    def compare(self, running: Iterable[Detection], watermark: int) -> list[ShadowDifference]:
-        """The differences that are now certain, given the detections of the active version."""
+    def compare(self, running: Iterable[Detection], watermark: int) -> list[ShadowResult]:
+        """The differences that are now certain, given the detections of the active version; of a
+        situation also its beginnings and ends.
+        """
         found, self.found = self.found, []
         self.runner.take_undecided()
-        return self.comparison.take(running, found, watermark)
+        is_situation = any(isinstance(plan, SituationPlan) for plan in self.runner.plans())
+        turns = [ShadowTurn(found=one) for one in found if is_situation]
+        return [*turns, *self.comparison.take(running, found, watermark)]
 
     def problems(self) -> list[Problem]:
         """Why the shadow failed."""
@@ -258,13 +225,28 @@ class Shadow:
         ]
 
     def state(self) -> ShadowState:
-        return self.comparison.state(self.runner.snapshot())
+        comparison = self.comparison
+        if isinstance(comparison, ShadowComparison):
+            return msgspec.structs.replace(comparison.state(), runner=self.runner.snapshot())
+        episodes = comparison.state()
+        return ShadowState(
+            versions=comparison.versions,
+            began=episodes.began,
+            judged_from=episodes.judged_from,
+            tally=comparison.tally,
+            open=[],
+            runner=self.runner.snapshot(),
+            episodes=episodes,
+        )
 
-    def restore(self, state: ShadowState | None) -> None:
-        """Restores a comparison of the same two versions; another one starts anew."""
-        if state is not None and state.versions == self.comparison.versions:
-            self.runner.restore_known(state.runner)
+    def restore(self, state: ShadowState) -> None:
+        """Restores a comparison of the same two versions."""
+        self.runner.restore_known(state.runner)
+        if isinstance(self.comparison, ShadowComparison):
             self.comparison.restore(state)
+        elif state.episodes is not None:
+            self.comparison.restore(state.episodes)
+            self.comparison.tally = state.tally
 
 
 _log = get_logger(__name__)
@@ -335,7 +317,7 @@ class ActivePlans:
         self.meter = PolicyMeter()
         self.began: dict[str, int] = {}
         """The watermark at which each policy was deployed."""
-        self.left: list[ShadowDifference] = []
+        self.left: list[ShadowResult] = []
         """Differences of ended shadows that are not emitted yet."""
         self.situations = OpenSituations()
         self._ends: list[Detection] = []
@@ -391,9 +373,8 @@ class ActivePlans:
     def _continue_situations(self, policies: Iterable[str]) -> None:
         """Tells policies that began anew what is open."""
         for policy in policies:
-            known = self.situations.of(policy)
-            if known:
-                began = {bindings_key(one.bindings): one.began for one in known}
+            began = self._open_since(policy)
+            if began:
                 self.runner.continue_open(policy, began)
 
     def _withdraw_for(self, plan: PolicyPlan) -> None:
@@ -473,25 +454,63 @@ class ActivePlans:
         self.left += shadow.comparison.end()
         return shadow.runner
 
-    def _start_shadow(self, plan: PolicyPlan) -> None:
+    def _start_shadow(self, plan: PolicyPlan, saved: ShadowState | None = None) -> None:
+        """Starts a shadow, or continues the saved one of the same two versions. A situation goes on
+        with what is open, as if its version had replaced the active one.
+        """
         self.end_shadow(plan.policy)
         running = next((one for one in self.runner.plans() if one.policy == plan.policy), None)
-        if running is not None:
-            # With time and buffered readings, but without the state of any policy.
-            runner = self._runner_of([plan])
-            runner.restore_known(self.runner.snapshot())
-            plans = conditions_plan(running, "a shadow"), conditions_plan(plan, "a shadow")
-            comparison = ShadowComparison(*plans, self.runner.watermark)
-            self._shadows[plan.policy] = Shadow(runner, comparison)
+        if running is None:
+            return
+        # With time and buffered readings, but without the state of any policy.
+        runner = self._runner_of([plan])
+        runner.restore_known(self.runner.snapshot())
+        shadow = Shadow(runner, self._comparison(running, plan))
+        self._shadows[plan.policy] = shadow
+        if saved is not None and saved.versions == shadow.comparison.versions:
+            shadow.restore(saved)
+        elif _aliases_of(plan) is not None and _aliases_of(plan) == _aliases_of(running):
+            runner.continue_open(plan.policy, self._open_since(plan.policy))
+
+    def _comparison(
+        self, running: PolicyPlan, shadow: PolicyPlan
+    ) -> ShadowComparison | EpisodeComparison:
+        began = self.runner.watermark
+        if isinstance(running, Plan) and isinstance(shadow, Plan):
+            return ShadowComparison(running, shadow, began)
+        sides: dict[FoundBy, PolicyPlan] = {"running": running, "shadow": shadow}
+        conditions = [plan for plan in sides.values() if isinstance(plan, Plan)]
+        return EpisodeComparison(
+            ComparedVersions(running.policy, running.version(), shadow.version()),
+            began,
+            memory_ms=max(
+                longest_look_back_ms(plan)
+                if isinstance(plan, SituationPlan)
+                else longest_memory(plan)
+                for plan in sides.values()
+            ),
+            grace_ms=max(map(longest_window_ms, conditions), default=0),
+            lasting=[by for by, plan in sides.items() if isinstance(plan, SituationPlan)],
+            carried=self.situations.of(running.policy),
+            is_continued=_aliases_of(shadow) == _aliases_of(running),
+        )
+
+    def _open_since(self, policy: str) -> dict[BindingsKey, int]:
+        """When what is open began, by bindings."""
+        return {bindings_key(one.bindings): one.began for one in self.situations.of(policy)}
 
     def _promote(self, plan: PolicyPlan) -> None:
-        """Turns the shadow into the policy and keeps its pending matches."""
+        """Turns the shadow into the policy and keeps its pending matches. What is open stays open
+        if it is so in the shadow and ends otherwise; what only the shadow has begins.
+        """
         began = self.runner.watermark
         shadow = self.end_shadow(plan.policy)
         self.deploy(plan)
         if shadow is not None and shadow.policies() == {plan.policy: plan.version()}:
             self.runner.adopt(shadow, ())
             self.began[plan.policy] = began
+            if isinstance(plan, SituationPlan):
+                self.runner.continue_open(plan.policy, self._open_since(plan.policy))
 
     # --- readings and time ---
 
@@ -516,6 +535,7 @@ class ActivePlans:
             plans = [plan for plan in self.runner.plans() if isinstance(plan, Plan)]
             reach_ms = max(map(longest_memory, plans), default=0)
             self.values.use_policies(versions, reach_ms + self._lateness_ms)
+            self.runner.name_values(self.values.at_turns(versions))
 
     def use_texts(self, needed: NeededBy) -> None:
         """Texts of actions were changed."""
@@ -534,6 +554,7 @@ class ActivePlans:
         return dropped
 
     def advance(self, time_ms: int) -> list[Detection]:
+        self._keep_values()
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.advance(time_ms)
         return self.runner.advance(time_ms)
@@ -542,6 +563,7 @@ class ActivePlans:
         """Starts all plans at a clock time, before any reading."""
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.begin(time_ms)
+        self._keep_values()
         found = self.runner.begin(time_ms)
         self.began = dict.fromkeys(self.runner.policies(), time_ms - self._lateness_ms)
         return found
@@ -559,8 +581,10 @@ class ActivePlans:
         own = self.runner.pending_until()
         return min([*due, own] if own is not None else due, default=None)
 
-    def differences(self, found: Sequence[Detection]) -> list[ShadowDifference]:
-        """The differences between versions that are now certain."""
+    def differences(self, found: Sequence[Detection]) -> list[ShadowResult]:
+        """The differences between versions that are now certain, and the beginnings and ends of
+        situations in the shadow.
+        """
         differences, self.left = self.left, []
         for policy, shadow in self._shadows.items():
             own = [one for one in found if one.policy == policy]
@@ -573,6 +597,13 @@ class ActivePlans:
     def shadow_problems(self) -> dict[str, Problem]:
         """By policy, the reason its shadow failed."""
         return {name: one for name, each in self._shadows.items() for one in each.problems()}
+
+    def shadow_situations(self, policy: str) -> SituationStates | None:
+        """What is open, pending and unknown of the shadow; None without a shadow that has a
+        situation.
+        """
+        shadow = self._shadows.get(policy)
+        return shadow.runner.situation_states(policy, self._ontology) if shadow else None
 
     def shadow_states(self) -> dict[str, ShadowState]:
         return {policy: shadow.state() for policy, shadow in self._shadows.items()}
@@ -608,14 +639,12 @@ class ActivePlans:
         if anew:
             _log.info("policies begin anew", policies=anew)
         for plan in at.shadows:
-            self._start_shadow(plan)
-        for policy, shadow in self._shadows.items():
-            shadow.restore(state.shadows.get(policy))
+            self._start_shadow(plan, state.shadows.get(plan.policy))
 
     def renew_pull(self, pull: PullData, ontology: Ontology) -> None:
         """Switches to other tables: makes every step anew and restores its state."""
         self._pull, self._ontology = pull, ontology
-        self.runner = self._renewed(self.runner)
+        self.runner, self._valued = self._renewed(self.runner), None
         for shadow in self._shadows.values():
             shadow.runner = self._renewed(shadow.runner)
 

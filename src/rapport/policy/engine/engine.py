@@ -21,9 +21,10 @@ from rapport.core.errors import Problem
 from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import DegradedConditions
-from rapport.policy.engine.active_plans import ActivePlans, ShadowTally, decode_state, encode_state
+from rapport.policy.engine.active_plans import ActivePlans, decode_state, encode_state
 from rapport.policy.engine.metrics import MOST_LATE, EngineCounts, LateShare, PolicyCounts
 from rapport.policy.engine.open_situations import OpenSituation
+from rapport.policy.engine.shadow_episodes import ShadowTally
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.engine.stream_reader import EngineOutput, EngineSchedule, StreamReader
 from rapport.policy.engine.stream_steps import FixedPlans, PlanChange, PlanSource, StreamPosition
@@ -183,6 +184,12 @@ class PolicyEngine:
     def shadows(self) -> dict[str, ShadowTally]:
         """By policy, the counts of the running version and its shadow."""
         return self._stream.active.shadow_tallies()
+
+    def shadow_situations(self, policy: str) -> SituationStates | None:
+        """What is open, pending and unknown of the shadow of a policy; None without one that has a
+        situation.
+        """
+        return self._stream.active.shadow_situations(policy)
 
     def behind(self) -> int:
         """Number of events not processed yet."""

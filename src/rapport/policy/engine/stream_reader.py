@@ -23,11 +23,10 @@ from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.active_plans import (
     ActivePlans,
     EngineState,
-    ShadowDifference,
-    difference_event,
     is_state,
 )
 from rapport.policy.engine.metrics import EngineCounts, LateShares
+from rapport.policy.engine.shadow_episodes import ShadowResult, shadow_event
 from rapport.policy.engine.stream_steps import (
     RESET_TYPE,
     TIME_TYPE,
@@ -97,7 +96,7 @@ class EngineOutput:
     async def append_results(
         self,
         results: EmittedResults,
-        differences: Sequence[ShadowDifference],
+        differences: Sequence[ShadowResult],
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:
@@ -106,7 +105,7 @@ class EngineOutput:
         events += [item.to_event(source=self._name) for item in results.undecided]
         events += [item.to_event(source=self._name) for item in results.skipped]
         events += [late_event(self._name, cause) for cause in late]
-        events += [difference_event(self._name, one) for one in differences]
+        events += [shadow_event(self._name, one) for one in differences]
         if isinstance(moved, TimeReset):
             events.append(reset_event(self._name, moved))
         elif moved is not None:

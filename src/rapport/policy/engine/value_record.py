@@ -23,7 +23,15 @@ from rapport.policy.named_values import NOTHING_NEEDED, NamedQuantity, NeededVal
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.runner.local import pack_buffer, unpack_buffer
-from rapport.policy.situation_plan import AggregateValue, ComparedValues, FixedValue, PresentValue
+from rapport.policy.situation_plan import (
+    AggregateValue,
+    ComparedValues,
+    CountedTerm,
+    FixedValue,
+    NamedAtTurns,
+    PresentValue,
+)
+from rapport.units.quantities import shown_unit
 
 NeededBy = Callable[[str, str], NeededValues]
 """Policy and version to the values that its texts name."""
@@ -66,6 +74,10 @@ class ValueRecord:
                 self._keep_for(value)
         self._readings = {name: self._readings.get(name, []) for name in self._streams}
         self._rows = {name: self._rows.get(name, 0) for name in self._streams}
+
+    def at_turns(self, versions: Mapping[str, str]) -> dict[str, NamedAtTurns]:
+        """By policy, what texts need of the operators of these versions."""
+        return {one: self.needed(one, version).at_turns() for one, version in versions.items()}
 
     def _keep_for(self, value: PresentValue | AggregateValue) -> None:
         of = value.of if isinstance(value, AggregateValue) else value
@@ -119,16 +131,19 @@ class ValueRecord:
     def with_values(
         self, found: Sequence[Detection], pull: PullData, sources: Mapping[str, PushSource]
     ) -> list[Detection]:
-        """The detections with the values that texts of their policies name."""
+        """The detections with the values that texts of their policies name. Those of a running
+        situation have what only its operator knows already: counts, and instances of quantifiers.
+        """
         needs = [self.needed(one.policy, one.version) for one in found]
         if not any(need.values or need.why for need in needs):
             return list(found)
         asked: dict[str, set[str]] = {}
         for one, need in zip(found, needs, strict=True):
+            bindings = _named_bindings(one)
             for value in need.all_values():
                 of = value.of if isinstance(value, AggregateValue) else value
-                if of.stream is not None and of.alias in one.bindings:
-                    asked.setdefault(of.stream, set()).add(one.bindings[of.alias])
+                if of.stream is not None and of.alias in bindings:
+                    asked.setdefault(of.stream, set()).add(bindings[of.alias])
         stale = {
             f"{source.concept}.{attribute}": source.stale_after_ms
             for source in sources.values()
@@ -274,14 +289,31 @@ def _valued(detection: Detection, need: NeededValues, values: _ValuesThen) -> De
     if not need.values and not need.why:
         return detection
     named = {
-        phrase: _named(quantity, detection, values) for phrase, quantity in need.values.items()
+        phrase: _named(phrase, quantity, detection, values)
+        for phrase, quantity in need.values.items()
     }
     holds = _why(need.why, detection, values) if need.why and not detection.reason else ""
     return msgspec.structs.replace(detection, values=named, holds=holds)
 
 
-def _named(quantity: NamedQuantity, detection: Detection, values: _ValuesThen) -> NamedValue:
-    value = values.value(quantity.value, detection.bindings, detection.time)
+def _named_bindings(detection: Detection) -> dict[str, str]:
+    """Its identities by alias, with those that quantifiers count."""
+    more = {
+        name: value.value
+        for name, value in (detection.values or {}).items()
+        if isinstance(value.value, str)
+    }
+    return {**more, **detection.bindings}
+
+
+def _named(
+    name: str, quantity: NamedQuantity, detection: Detection, values: _ValuesThen
+) -> NamedValue:
+    if isinstance(quantity.value, CountedTerm):
+        return (detection.values or {}).get(name, NamedValue())
+    value = values.value(quantity.value, _named_bindings(detection), detection.time)
+    if isinstance(value, float):
+        value *= quantity.scale
     return NamedValue(value, quantity.unit)
 
 
@@ -302,7 +334,7 @@ def _why(parts: Sequence[WhyPart], detection: Detection, values: _ValuesThen) ->
         holding = list(parts)
     shown = " OR ".join(part.text for part in holding)
     named = {name: quantity for part in holding for name, quantity in part.values}
-    facts = [_fact(name, _named(each, detection, values)) for name, each in named.items()]
+    facts = [_fact(name, _named(name, each, detection, values)) for name, each in named.items()]
     return f"{shown} ({', '.join(facts)})" if facts else shown
 
 
@@ -311,4 +343,4 @@ def _fact(name: str, value: NamedValue) -> str:
     if known is None:
         return f"{name} is unknown"
     text = f"{known:.6g}" if isinstance(known, float) else str(known)
-    return f"{name} is {text} {value.unit}".rstrip()
+    return f"{name} is {text} {shown_unit(value.unit)}".rstrip()

@@ -239,6 +239,25 @@ def quantified_concept(quantified: Quantified) -> ConceptDef:
     )
 
 
+def named_instances(condition: Condition | None) -> dict[str, Quantified]:
+    """The quantifiers of which a text can name an instance, by alias: of `some` and `at least N`,
+    neither within another one nor after NOT, the first instance that counts.
+    """
+    found: dict[str, Quantified] = {}
+    waiting = [] if condition is None else [condition]
+    while waiting:
+        match waiting.pop(0):
+            case AndOf(parts) | OrOf(parts):
+                waiting = [*parts, *waiting]
+            case Lasting(part):
+                waiting.insert(0, part)
+            case Quantified() as one if one.quantifier in ("some", "at least"):
+                found.setdefault(one.alias, one)
+            case _:
+                pass
+    return found
+
+
 def actions_of(tree: ParsedPolicy) -> tuple[Action, ...]:
     """The actions, those at the end of a situation last."""
     return (*tree.actions, *(tree.cleared_actions if isinstance(tree, SituationTree) else ()))

@@ -376,7 +376,8 @@ class PolicyLifecycle:
         return await self._add_version("replaced", name, text, by, expects)
 
     async def shadow(self, name: str, text: str, *, by: str = "") -> ChangeResult:
-        """Runs a version beside the active one and emits only differences. Ends an earlier shadow.
+        """Runs a version beside the active one and emits only differences, of a situation also its
+        beginnings and ends. Ends an earlier shadow.
 
         Raises PolicyError, UnknownName, Conflict when the policy does not run or has that version,
         and Unsupported for one on Spark.
@@ -548,7 +549,7 @@ class PolicyLifecycle:
         Conflict for one without.
         """
         entry = known_entry(self._registry, name)
-        return await self.situations.states(name, entry.version, entry.state)
+        return await self.situations.states(name, entry.version, entry.state, entry.shadow_version)
 
     async def acknowledge(
         self, name: str, bindings: Mapping[str, str], *, by: str

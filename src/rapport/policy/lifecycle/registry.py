@@ -15,8 +15,8 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
-from rapport.policy.engine.active_plans import ShadowTally
 from rapport.policy.engine.metrics import PolicyCounts
+from rapport.policy.engine.shadow_episodes import ShadowTally
 from rapport.policy.engine.stream_steps import StreamPosition
 
 CHANNEL = "policies"

@@ -23,6 +23,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import run_blocking
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.open_situations import OpenSituation, OpenSituations
+from rapport.policy.engine.shadow_episodes import ShadowTally
 from rapport.policy.lifecycle.registry import PolicyState
 from rapport.policy.situations.current_states import SituationState
 
@@ -36,6 +37,18 @@ class ShownState(msgspec.Struct, frozen=True, kw_only=True):
 
     state: SituationState
     acknowledged_by: str = ""
+
+
+class ShadowStates(msgspec.Struct, frozen=True, kw_only=True):
+    """The situations of the version in the shadow now: nobody is notified of them."""
+
+    version: str
+    tally: ShadowTally
+    """Situations that overlap one of the other version, and those that do not."""
+    open: int
+    pending: int
+    unknown: int
+    states: tuple[SituationState, ...] = ()
 
 
 class PolicyStates(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +66,7 @@ class PolicyStates(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0
     unknown: int = 0
     states: tuple[ShownState, ...] = ()
+    shadow: ShadowStates | None = None
 
 
 class AcknowledgedSituations(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,20 +126,27 @@ class SituationService:
             return self._engine.situations(policy)
         return await self._detected.of(policy) if self._has_situation(policy, "") else []
 
-    async def states(self, policy: str, version: str, state: PolicyState) -> PolicyStates:
-        """What is open, pending and unknown. Raises Conflict for a policy without a situation."""
+    async def states(
+        self, policy: str, version: str, state: PolicyState, shadow: str = ""
+    ) -> PolicyStates:
+        """What is open, pending and unknown, also of the version in the shadow. Raises Conflict for
+        a policy without a situation.
+        """
         engine = self._engine
         async with engine.turn:
             await engine.progress()
             found = engine.situation_states(policy)
             failed = engine.failed().get(policy)
+            beside = self._shadow_states(policy, shadow)
         known = await self.open(policy)
         if found is None:
             problem = failed.message if failed is not None else f"the policy is {state}"
             if state == "running" and failed is None:
-                if not known and not self._has_situation(policy, version):
+                if not known and not self._has_situation(policy, version) and beside is None:
                     raise _no_situation(policy)
                 problem = "it runs on Spark: from here only what is open is seen"
+                if beside is not None:
+                    problem = "it has conditions, of which nothing stays open"
             return PolicyStates(
                 policy=policy,
                 version=version,
@@ -133,6 +154,7 @@ class SituationService:
                 problem=problem,
                 open=len(known),
                 states=await self._shown(policy, [_without_truth(one) for one in known]),
+                shadow=beside,
             )
         return PolicyStates(
             policy=policy,
@@ -143,6 +165,20 @@ class SituationService:
             pending=found.pending,
             unknown=found.unknown,
             states=await self._shown(policy, found.states),
+            shadow=beside,
+        )
+
+    def _shadow_states(self, policy: str, version: str) -> ShadowStates | None:
+        found = self._engine.shadow_situations(policy)
+        if found is None:
+            return None
+        return ShadowStates(
+            version=version,
+            tally=self._engine.shadows()[policy],
+            open=found.open,
+            pending=found.pending,
+            unknown=found.unknown,
+            states=found.states,
         )
 
     async def _shown(self, policy: str, states: Sequence[SituationState]) -> tuple[ShownState, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count as numbers
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,7 @@ from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.operators.variants import FamilyMembers
 from rapport.policy.operators.window import Window, renumbered
 from rapport.policy.plan import Plan
+from rapport.policy.situation_plan import NamedAtTurns
 
 
 class OpenMatches:
@@ -257,6 +259,8 @@ class OperatorContext(NamedTuple):
     """Which detections suppressed by `at most once per` are counted; None: all."""
     shared: SharedCache | None = None
     """The shared cache; None: not shared."""
+    named: Mapping[str, NamedAtTurns] = MappingProxyType({})
+    """By policy with a situation, what its detections carry for texts; changes with the texts."""
 
 
 def make_operator(

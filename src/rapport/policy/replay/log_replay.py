@@ -36,7 +36,8 @@ from rapport.core.release import (
     ReleaseDone,
 )
 from rapport.kernel.clock import ManualClock
-from rapport.policy.engine.active_plans import ActivePlans, ShadowDifference
+from rapport.policy.engine.active_plans import ActivePlans
+from rapport.policy.engine.shadow_episodes import ShadowResult
 from rapport.policy.engine.stream_reader import (
     EmittedResults,
     EngineOutput,
@@ -432,7 +433,7 @@ class _CapturedOutput(EngineOutput):
     async def append_results(
         self,
         results: EmittedResults,
-        differences: Sequence[ShadowDifference],
+        differences: Sequence[ShadowResult],
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:

@@ -27,6 +27,7 @@ from rapport.policy.runner.deployed_plans import (
     SavedGroup,
     SituationCounts,
 )
+from rapport.policy.situation_plan import NamedAtTurns
 from rapport.policy.situations.current_states import SituationStates
 from rapport.policy.situations.situation_operator import BindingsKey
 
@@ -229,7 +230,8 @@ class LocalRunner:
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
         self._silence = SourceSilence(self._sources, began=began)
-        context = OperatorContext(pull, self._silence, self._sources)
+        self._named: dict[str, NamedAtTurns] = {}
+        context = OperatorContext(pull, self._silence, self._sources, named=self._named)
         self._running = DeployedPlans(context, began, self._steady_ns)
         self._undecided: list[Undecided] = []
         self._latest = self._watermark = BEGIN_OF_TIME
@@ -388,6 +390,13 @@ class LocalRunner:
         start, and end when this version says so.
         """
         self._running.continue_open(policy, began)
+
+    def name_values(self, named: Mapping[str, NamedAtTurns]) -> None:
+        """What the beginnings and ends of situations carry for texts, by policy; for plans deployed
+        later too.
+        """
+        self._named.clear()
+        self._named.update(named)
 
     def situations(self) -> dict[str, SituationCounts]:
         """The open and pending situations by policy."""

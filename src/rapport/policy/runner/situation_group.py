@@ -26,6 +26,7 @@ class SituationGroup:
         self.plans, self.began = {plan.policy: plan for plan in plans}, began
         self.operator = SituationOperator(plans, context.pull, context.sources, since)
         self.operator.count_only(context.counts)
+        self.operator.name_values(context.named)
         self.spent_ns = 0
         self.wanted = self.computed = 0
         self._streams = self.operator.streams()

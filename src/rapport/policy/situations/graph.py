@@ -505,6 +505,10 @@ class SituationGraph:
     def _compared(self, condition: ComparedValues, home: Frame) -> PlacedCondition:
         left, operator, right = condition.left, condition.operator, condition.right
         counts = [_is_count(left), _is_count(right)]
+        if has_counts(left) and (has_counts(right) or not counts[0]):
+            return self._compared_bounds(condition, home)
+        if has_counts(right) and not counts[1]:
+            return self._compared_bounds(condition, home)
         if any(counts):
             turned = counts[1]
             count = self.value(right if turned else left, home)
@@ -521,6 +525,65 @@ class SituationGraph:
             return self._of_values(condition, home, [self.value(right, home)], function)
         values = [self.value(left, home), self.value(right, home)]
         return self._of_values(condition, home, values, made.comparison(operator))
+
+    def _compared_bounds(self, condition: ComparedValues, home: Frame) -> PlacedCondition:
+        """Compares calculations with counts, of which each may be a lower bound."""
+        sides = (condition.left, condition.right)
+        inputs = [bound for side in sides for bound in self._bounds(side, home)]
+        function = made.bounds_comparison(condition.operator)
+        trace = self._combined(condition, home, inputs, function)
+        readers = tuple(reader for side in sides for reader in self.value(side, home).readers)
+        return PlacedCondition(condition, home, trace, (), readers)
+
+    def _bounds(self, value: Value, frame: Frame) -> tuple[PlacedTrace, PlacedTrace]:
+        """The smallest and the largest number that a value may be."""
+        placed = self.value(value, frame)
+        exact = PlacedTrace(placed.frame, placed.trace)
+        if not has_counts(value):
+            return exact, exact
+        home = self._home(value, frame)
+        key = self._node_key(value, home)
+        if isinstance(value, Arithmetic):
+            inner = [
+                each for side in (value.left, value.right) for each in self._bounds(side, home)
+            ]
+            sources = [self._source(one, home) for one in inner]
+            operator = value.operator
+            low, high = (
+                self._stage(
+                    ("bound", is_upper, key),
+                    lambda is_upper=is_upper: Combined(  # type: ignore[misc]
+                        home.rows,
+                        sources,
+                        made.bound_of(operator, is_upper=is_upper),
+                        is_truth=False,
+                    ),
+                )
+                for is_upper in (False, True)
+            )
+            return PlacedTrace(home, low), PlacedTrace(home, high)
+        if isinstance(value, ConvertedValue):
+            convert = made.bound_conversion(value.factor, value.offset)
+            ends_within = self._bounds(value.value, home)
+            ends = [
+                self._stage(
+                    ("bound", is_upper, key),
+                    lambda one=one: Combined(  # type: ignore[misc]
+                        home.rows, [self._source(one, home)], convert, is_truth=False
+                    ),
+                )
+                for is_upper, one in zip((False, True), ends_within, strict=True)
+            ]
+            return PlacedTrace(home, ends[0]), PlacedTrace(home, ends[1])
+        assert placed.completeness is not None, "it is a count"
+        complete = self._source(PlacedTrace(self.everywhere, placed.completeness), placed.frame)
+        upper = self._stage(
+            ("bound", True, key),
+            lambda: Combined(
+                placed.frame.rows, [placed.trace, complete], made.upper_bound, is_truth=False
+            ),
+        )
+        return exact, PlacedTrace(placed.frame, upper)
 
     def _quantified(self, condition: CountedInstances, home: Frame) -> PlacedCondition:
         bound, inner = condition.bound, condition.condition
@@ -648,7 +711,9 @@ class SituationGraph:
         known = self._source(PlacedTrace(own, self.known(bound.concept)), home)
         counted = self._stage(
             key,
-            lambda: CountedReadings(home.rows, index, streams, term, known, value.window_ms),
+            lambda: CountedReadings(
+                home.rows, index, streams, term, known, value.window_ms, self.history_ms
+            ),
         )
         readers = (CauseReader(home, counted.causes),)
         return PlacedValue(home, counted, readers, completeness=self._complete(value.window_ms))
@@ -837,6 +902,15 @@ def _is_count(value: Value) -> bool:
     return isinstance(value, CountedTerm) or (
         isinstance(value, AggregateValue) and value.function == "count"
     )
+
+
+def has_counts(value: Value) -> bool:
+    """Whether a value rests on a count, which may be a lower bound."""
+    if isinstance(value, Arithmetic):
+        return has_counts(value.left) or has_counts(value.right)
+    if isinstance(value, ConvertedValue):
+        return has_counts(value.value)
+    return _is_count(value)
 
 
 def look_back_ms(node: Condition | Value) -> int:

@@ -3,18 +3,19 @@ which readings show it. [SI-14]"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapport.core.detection import Cause, Detection, identity_order
-from rapport.policy.operators.columns import Array, Mask, Rows, widened
+from rapport.core.detection import Cause, Detection, NamedValue, identity_order
+from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, widened
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.situation_plan import (
     AllOf,
     AnyPart,
     CountedInstances,
+    NamedAtTurns,
     Negation,
     SituationPlan,
     Sustained,
@@ -39,6 +40,8 @@ from rapport.policy.situations.traces import (
     union,
 )
 from rapport.policy.situations.truth_traces import all_of
+
+NOTHING_NAMED = NamedAtTurns()
 
 
 class Turn(NamedTuple):
@@ -80,10 +83,14 @@ class PolicySituations:
         """Situations of a former version whose rows are not here yet."""
         self._looked_at = 0
         """The number of rows that were compared with them."""
+        self.named: Mapping[str, NamedAtTurns] = {}
+        """By policy, what detections carry for texts."""
         self.counts: SuppressionFilter | None = None
         """Which situations are counted, by their bindings; None: all."""
         self._not_known: set[int] = set()
         """Rows of carried situations whose instances this version does not know yet."""
+        self._again: Rows = NO_ROWS
+        """Rows that are looked at in the next step though nothing changes."""
 
     # --- a step ---
 
@@ -99,6 +106,11 @@ class PolicySituations:
 
     def due(self) -> int | None:
         return min(self._waiting.values(), default=None)
+
+    @property
+    def is_due_now(self) -> bool:
+        """Whether the next step may tell something though nothing changes."""
+        return bool(len(self._again))
 
     def open_count(self) -> int:
         """Situations that have begun, were told and have not ended."""
@@ -172,8 +184,11 @@ class PolicySituations:
     def continue_open(self, began: Mapping[tuple[tuple[str, str], ...], int]) -> None:
         """Situations that are open already: those of a version that this one replaces, by bindings
         in the order of aliases. Each ends when this version says so; a binding without a row here
-        waits for one.
+        waits for one. What this version has open besides begins anew, if it still holds.
         """
+        self._again = distinct(np.concatenate((self._again, np.flatnonzero(self._open))))
+        self._open[:] = False
+        self._last_told, self._waiting = {}, {}
         self._carried, self._looked_at = dict(began), 0
 
     def _take_carried(self) -> None:
@@ -181,10 +196,13 @@ class PolicySituations:
         if not self._carried:
             return
         first, self._looked_at = self._looked_at, self.row_count()
+        new = set(self._rows.new_rows.tolist())
         for row in range(first, self._looked_at):
             key = tuple(sorted(self.bindings(row).items()))
             since = self._carried.pop(key, None)
             if since is not None:
+                if row not in new:
+                    self._again = distinct(np.append(self._again, row))
                 self._open[row], self._began[row] = True, since
                 self._not_known.add(row)
                 if self.plan.once_per_ms is not None:
@@ -194,6 +212,8 @@ class PolicySituations:
         """The rows and times at which situations begin and end, in order."""
         inputs = [*self._sources, *self._allowed]
         parts = [(one.fresh.rows, one.fresh.times) for one in inputs]
+        again, self._again = self._again, NO_ROWS
+        parts.append((again, np.full(len(again), step.begin, np.int64)))
         scope, found_at = self._rows, None
         if len(scope.new_rows):
             found_at = scope.found_at if isinstance(scope, JoinedRows) else scope.new_since
@@ -305,13 +325,16 @@ class PolicySituations:
         if not turns:
             return []
         causes: list[set[Cause]] = [set() for _ in turns]
+        values: list[dict[str, NamedValue]] = [{} for _ in turns]
         for is_end, placed in ((False, self._situation), (True, self._cleared)):
             chosen = [
                 place for place, turn in enumerate(turns) if (turn.began is not None) == is_end
             ]
+            rows = np.array([turns[place].row for place in chosen], np.int64)
+            times = np.array([turns[place].time for place in chosen], np.int64)
+            for place, one in zip(chosen, self._named_values(placed, rows, times), strict=True):
+                values[place] = one
             if placed is not None and chosen:
-                rows = np.array([turns[place].row for place in chosen], np.int64)
-                times = np.array([turns[place].time for place in chosen], np.int64)
                 found = CauseSearch(placed, self._frame, rows, times).found
                 for place, own in zip(chosen, found, strict=True):
                     causes[place] = own
@@ -323,9 +346,36 @@ class PolicySituations:
                 causes=tuple(sorted(own)),
                 version=self._version,
                 began=turn.began,
+                values=named,
             )
-            for turn, own in zip(turns, causes, strict=True)
+            for turn, own, named in zip(turns, causes, values, strict=True)
         ]
+
+    def _named_values(
+        self, placed: PlacedCondition | None, rows: Rows, times: Rows
+    ) -> list[dict[str, NamedValue]]:
+        """What texts name of each row at its time: the counts, and the first instance that a
+        quantifier of the expression counts.
+        """
+        found: list[dict[str, NamedValue]] = [{} for _ in range(len(rows))]
+        if not len(rows):
+            return found
+        named = self.named.get(self.plan.policy, NOTHING_NAMED)
+        for name, term in named.terms.items():
+            counted = self._graph.value(term, self._frame)
+            numbers = counted.trace.sample(_targets(self._frame, counted.frame, rows), times)
+            for one, number in zip(found, numbers.tolist(), strict=True):
+                one[name] = NamedValue(number if np.isfinite(number) else None)
+        if placed is not None and named.aliases:
+            for quantifier in _quantifiers(placed):
+                assert isinstance(quantifier.condition, CountedInstances)
+                alias = quantifier.condition.bound.alias
+                if alias in named.aliases:
+                    own = _targets(self._frame, quantifier.frame, rows)
+                    counting = CountingInstances(quantifier, own, times, 1)
+                    for place, identity in zip(counting.places.tolist(), counting.ids, strict=True):
+                        found[place].setdefault(alias, NamedValue(identity))
+        return found
 
     def bindings(self, row: int) -> dict[str, str]:
         """The identities of a row, by alias."""
@@ -345,13 +395,14 @@ class PolicySituations:
 
     def busy_rows(self) -> Rows:
         """The rows that must be kept."""
-        own = np.flatnonzero(self._open)
+        own = np.concatenate((np.flatnonzero(self._open), self._again))
         return distinct(np.concatenate((own, np.array([*self._last_told], np.int64))))
 
     def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
         self._grow()
         self._open, self._began = self._open[kept], self._began[kept]
         self._looked_at = 0
+        self._again = renumbered[self._again]
         self._not_known = {int(renumbered[row]) for row in self._not_known}
         told, waiting = self._last_told, self._waiting
         self._last_told = {int(renumbered[row]): time for row, time in told.items()}
@@ -366,6 +417,7 @@ class PolicySituations:
             "waiting": [[row, time] for row, time in self._waiting.items()],
             "suppressed": self.suppressed,
             "not known": sorted(self._not_known),
+            "again": self._again,
             "carried": [[[list(pair) for pair in key], at] for key, at in self._carried.items()],
         }
 
@@ -375,6 +427,7 @@ class PolicySituations:
         self._waiting = {row: time for row, time in state["waiting"]}
         self.suppressed = state["suppressed"]
         self._not_known = set(state.get("not known", ()))
+        self._again = state.get("again", NO_ROWS)
         self._carried = {
             tuple((alias, identity) for alias, identity in key): at
             for key, at in state.get("carried", ())
@@ -444,17 +497,31 @@ class CauseSearch:
         owners: Rows,
     ) -> None:
         """The first rows that count, in the order of ids."""
-        frame, truth = placed.inner, placed.counted
+        first = CountingInstances(placed, rows, times, condition.number)
+        places, found = first.places, first.rows
+        assert placed.inner is not None
+        self._visit(
+            placed.parts[0], placed.inner, found, times[places], owners[places], wanted=True
+        )
+
+
+class CountingInstances:
+    """The first instances that a quantifier counts for some rows at times, in the order of ids."""
+
+    def __init__(self, placed: PlacedCondition, rows: Rows, times: Rows, number: int) -> None:
+        """`number`: how many of each row."""
+        frame, truth, condition = placed.inner, placed.counted, placed.condition
         assert frame is not None
         assert truth is not None
+        assert isinstance(condition, CountedInstances)
         inner = frame.rows
         assert isinstance(inner, JoinedRows | PassingRows)
         places, found = inner.parents.find(rows)
         chosen = truth.sample(found, times[places]) == TRUE
         places, found = places[chosen], found[chosen]
-        bound = condition.bound
-        codes = inner.columns[bound.alias].targets(found)
-        known = frame.identities[bound.alias].ids
+        alias = condition.bound.alias
+        codes = inner.columns[alias].targets(found)
+        known = frame.identities[alias].ids
         ids = [known[code] for code in codes.tolist()]
         order = sorted(
             range(len(found)), key=lambda one: (int(places[one]), identity_order(ids[one]))
@@ -464,13 +531,28 @@ class CauseSearch:
         for one in order:
             place = int(places[one])
             taken[place] = taken.get(place, 0) + 1
-            if taken[place] <= condition.number:
+            if taken[place] <= number:
                 first.append(one)
         chosen_rows = np.array(first, np.int64)
-        places = places[chosen_rows]
-        self._visit(
-            placed.parts[0], frame, found[chosen_rows], times[places], owners[places], wanted=True
-        )
+        self.places: Rows = places[chosen_rows]
+        """For which of the given rows each counts."""
+        self.rows: Rows = found[chosen_rows]
+        """Those with the alias of the quantifier."""
+        self.ids = [ids[one] for one in first]
+
+
+def _quantifiers(placed: PlacedCondition) -> Iterator[PlacedCondition]:
+    """The quantifiers of which texts can name an instance, in the order of the text; see
+    `named_instances`.
+    """
+    match placed.condition:
+        case AllOf() | AnyPart() | Sustained():
+            for part in placed.parts:
+                yield from _quantifiers(part)
+        case CountedInstances(quantifier="at least"):
+            yield placed
+        case _:
+            pass
 
 
 def _targets(frame: Frame, inner: Frame, rows: Rows) -> Rows:

@@ -17,7 +17,7 @@ from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.detection_output import SuppressionFilter
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import NamedAtTurns, SituationPlan
 from rapport.policy.situations.current_states import SituationStates, current_states
 from rapport.policy.situations.graph import SituationGraph
 from rapport.policy.situations.lives import PolicySituations
@@ -124,6 +124,11 @@ class SituationOperator:
         for one in self._policies.values():
             one.counts = counts
 
+    def name_values(self, named: Mapping[str, NamedAtTurns]) -> None:
+        """What the detections of each policy carry for texts; the mapping may change later."""
+        for one in self._policies.values():
+            one.named = named
+
     def open_by(self, policy: str) -> int:
         return self._policies[policy].open_count()
 
@@ -140,8 +145,12 @@ class SituationOperator:
         return current_states(self._policies[policy], ontology, self._watermark or 0)
 
     def continue_open(self, policy: str, began: Mapping[BindingsKey, int]) -> None:
-        """Continues situations that a former version of a policy began; before the first step."""
+        """Continues situations that a former version of a policy began, instead of those that this
+        one has open.
+        """
         self._policies[policy].continue_open(began)
+        if self._policies[policy].is_due_now:
+            self._due = self._watermark
 
     def leave(self, policy: str) -> None:
         """Ends one plan; the others continue."""

@@ -162,6 +162,89 @@ def count_comparison(operator: Operator, *, turned: bool) -> Function:
     return compared
 
 
+def bounds_comparison(operator: Operator) -> Function:
+    """Compares two values by their bounds: true or false if it is so for all between, else
+    unknown.
+    """
+
+    def compared(*bounds: Array) -> Array:
+        low, high, other_low, other_high = map(as_numbers, bounds)
+        known = is_present(low) & is_present(other_low)
+        if operator in (">", ">="):
+            low, high, other_low, other_high = other_low, other_high, low, high
+        if operator in ("<", ">"):
+            holds, fails = high < other_low, low >= other_high
+        elif operator in ("<=", ">="):
+            holds, fails = high <= other_low, low > other_high
+        else:
+            holds = (low == high) & (other_low == other_high) & (low == other_low)
+            fails = (high < other_low) | (other_high < low)
+            if operator == "!=":
+                holds, fails = fails, holds
+        return truths(holds, known & (holds | fails))
+
+    return compared
+
+
+def upper_bound(counts: Array, complete: Array) -> Array:
+    """Of a count, which is a lower bound until the window is complete."""
+    return np.where((complete == TRUE) | np.isnan(counts), counts, np.inf)
+
+
+def bound_of(operator: str, *, is_upper: bool) -> Function:
+    """A bound of a calculation from the bounds of both sides; missing if it divides by what may be
+    zero.
+    """
+    exact = arithmetic(operator)
+
+    def computed(*bounds: Array) -> Array:
+        low, high, other_low, other_high = map(as_numbers, bounds)
+        is_exact = (low == high) & (other_low == other_high)
+        found = exact(low, other_low)
+        if is_exact.all():
+            return found
+        missing = np.isnan(low) | np.isnan(other_low)
+        if operator == "/":
+            missing |= (other_low <= 0) & (other_high >= 0)
+        corners = np.array(
+            [
+                _corner(operator, one, other)
+                for one in (low, high)
+                for other in (other_low, other_high)
+            ]
+        )
+        unbounded = np.inf if is_upper else -np.inf
+        ends = corners.max(axis=0) if is_upper else corners.min(axis=0)
+        ends = np.where(np.isnan(corners).any(axis=0), unbounded, ends)
+        return np.where(is_exact, found, np.where(missing, np.nan, ends))
+
+    return computed
+
+
+def bound_conversion(factor: float, offset: float) -> Function:
+    """Of a bound, which may be infinite."""
+    exact = conversion(factor, offset)
+
+    def converted(values: Array) -> Array:
+        return np.where(np.isinf(values), values, exact(values))
+
+    return converted
+
+
+def _corner(operator: str, left: Array, right: Array) -> Array:
+    """Of bounds that may be infinite; nothing of anything is nothing."""
+    with np.errstate(all="ignore"):
+        match operator:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return np.where((left == 0) | (right == 0), 0.0, left * right)
+            case _:
+                return np.where(left == 0, 0.0, left / right)
+
+
 def relationship(relation: Relation, parameter: float | None) -> Function:
     def related(first: Array, second: Array) -> Array:
         first, second = in_parts(first), in_parts(second)
