@@ -346,7 +346,7 @@ class PolicySituations:
                 causes=tuple(sorted(own)),
                 version=self._version,
                 began=turn.began,
-                values=named,
+                values=named or None,
             )
             for turn, own, named in zip(turns, causes, values, strict=True)
         ]
