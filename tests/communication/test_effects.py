@@ -285,8 +285,8 @@ WRONG = {
         "site.wrong_type",
         2,
     ),
-    'context.entity = "room/{R}"\ncontext.values = { a = 1 }': ("site.missing_key", 1),
-    'context.entity = "room/{R}"\ncontext.scope = "s"': ("action.no_value", 1),
+    'context.entity = "room/{R}"\ncontext.values = { a = 1 }': ("site.missing_key", 2),
+    'context.entity = "room/{R}"\ncontext.scope = "s"': ("action.no_value", 2),
 }
 
 

@@ -96,7 +96,7 @@ def test_a_question_is_answered_by_the_server_as_by_duckdb(
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
-        ("DROP VIEW person_position", "lake.bad_sql"),
+        ("DROP VIEW person_position", "lake.not_a_question"),
         pytest.param(
             "SET spark.sql.shuffle.partitions = 7", "lake.bad_sql", marks=pytest.mark.long
         ),

@@ -21,7 +21,7 @@ from rapport.pipeline.running.jobs import JobDone
 from rapport.pipeline.running.live_thread import LiveThread
 from rapport.pipeline.running.run import RunWanted, run_pipeline
 from rapport.pipeline.running.run_state import ask_to_stop, wait_until
-from rapport.pipeline.streaming.live_query import FILE, LiveSettings
+from rapport.pipeline.streaming.live_query import LiveSettings
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
 from rapport.site.site import Site, load_site
 from support.servers.spark import TEST_SETTINGS
@@ -182,15 +182,15 @@ def test_live_policies_are_started_again_after_what_nobody_thought_of(
 ) -> None:
     """Here the disk refuses the checkpoint for a while."""
     checkpoint, stop = tmp_path / "live", threading.Event()
-    in_the_way = checkpoint / f".{FILE}.new"
-    in_the_way.mkdir(parents=True)
+    in_the_way = checkpoint
+    in_the_way.symlink_to(tmp_path / "nowhere" / "live")
     live = LiveThread(spark, directory, checkpoint, LiveSettings(buckets=1), SystemClock(), stop)
     live.start()
     try:
         assert wait_until(lambda: live.status.failures > 0, 60)
         assert live.status.problem is not None
         assert (live.status.state, live.status.problem.code) == ("failed", "pipeline.unavailable")
-        in_the_way.rmdir()
+        in_the_way.unlink()
 
         def has_gone_on() -> bool:
             live.look()
