@@ -53,7 +53,6 @@ def test_the_wheel_holds_license_and_security_policy_and_every_template(wheel: P
     assert tracked <= set(names)
 
 
-@pytest.mark.long
 def test_a_newcomer_makes_checks_runs_replays_and_backtests_a_site(
     environment: Path, tmp_path: Path
 ) -> None:
