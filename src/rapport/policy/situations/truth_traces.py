@@ -347,6 +347,7 @@ class WhileKnown(Trace):
             if not self.history_ms:
                 self._base = self.now
         if self._is_masking:
+            self._fit()
             super().run(step)
         else:
             self._follow()
@@ -356,6 +357,16 @@ class WhileKnown(Trace):
         inner = self._inner
         self.fill, self._none = inner.fill, inner._none
         self.now, self._base, self.points = inner.now, inner._base, inner.points
+
+    def _fit(self) -> None:
+        """Takes over the form of values, known from the first reading on."""
+        inner = self._inner.now
+        if self.now.dtype == inner.dtype and self.now.shape[1:] == inner.shape[1:]:
+            return
+        self.fill, self._none = self._inner.fill, self._inner._none
+        self.fresh = self.points = self._none
+        self.now = np.full((len(self.now), *inner.shape[1:]), self.fill, inner.dtype)
+        self._base = self.now.copy() if self.history_ms else self.now
 
     def keep_history(self, history_ms: int) -> None:
         super().keep_history(history_ms)
