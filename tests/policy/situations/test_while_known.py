@@ -26,7 +26,7 @@ class Positions(Trace):
         self.run(step)
 
     def compute(self, step: Step) -> Points:
-        return Points(np.array([0, 1]), np.array([step.begin, step.begin]), self.values)
+        return Points(np.array([0]), np.array([step.begin]), self.values)
 
 
 class Known:
@@ -47,7 +47,7 @@ def test_a_table_may_lose_an_instance_before_the_first_position_is_read() -> Non
     inner.fresh = Points(NO_ROWS, NO_ROWS, np.zeros(0))
     masked.run(early)
     masked.commit(early)
-    inner.read(late, np.array([[1.0, 2.0], [3.0, 4.0]]))
+    inner.read(late, np.array([[1.0, 2.0]]))
     masked.run(late)
     rows, times = np.array([0, 1]), np.array([15, 15])
     found = masked.sample(rows, times)
