@@ -171,6 +171,7 @@ def test_only_an_administrator_has_the_node_connect_to_an_address(tmp_path: Path
     [
         ({"address": "ftp://127.0.0.1/x"}, 400),
         ({"address": "mqtt://ana:secret@127.0.0.1/x"}, 400),
+        ({"address": "mqtt://127.0.0.1/x", "password": "said"}, 400),
         ({"address": "mqtt:///x"}, 400),
         ({"address": "mqtt://127.0.0.1/a/#/b"}, 400),
         ({"address": "http://127.0.0.1:1/"}, 400),
@@ -188,6 +189,39 @@ def test_addresses_that_cannot_be_asked_are_refused(
             answer = await api.call("POST", "/site/sources/listen", body)
             assert answer.status == status
             assert b"secret" not in answer.body
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [
+        ({}, 200),
+        ({"password": "said"}, 400),
+        ({"broker": "mqtt://ana:said@127.0.0.1"}, 400),
+        ({"broker": "nonsense"}, 400),
+        ({"broker": 'mqtt://h"\n[node]\nport=1'}, 400),
+        ({"subscription": "a/#/b"}, 400),
+        ({"packets": []}, 400),
+        ({"packets": [{"topic": "", "payload": ""}]}, 400),
+    ],
+)
+def test_messages_of_a_broker_that_cannot_be_used_leave_the_file_as_it_is(
+    tmp_path: Path, what: dict[str, Any], status: int
+) -> None:
+    heard = {
+        "broker": "mqtt://127.0.0.1:1",
+        "subscription": "a/{device}/humidity",
+        "packets": [{"topic": "a/b/humidity", "payload": "NDA="}],
+    }
+
+    async def scenario() -> None:
+        async with cold_store(tmp_path) as api:
+            before = site_file(api)
+            body = {"heard": heard | what, "takes_likely": True}
+            assert (await api.call("PUT", "/site/sources/z", body)).status == status
+            assert (site_file(api) == before) is (status != 200)
+            assert b"said" not in site_file(api)
 
     run(scenario)
 

@@ -42,8 +42,8 @@ async def listen(
     except ValueError as error:
         raise _bad_address(str(error), origin) from None
     named = name or source_name(PurePosixPath(parts.path).stem or "source")
-    raw = await run_blocking(lambda: _fetched(origin))
-    return [NewSource(name=named, raw=readable(raw), origin=parts.netloc)]
+    raw = await run_blocking(lambda: readable(_fetched(origin)))
+    return [NewSource(name=named, raw=raw, origin=parts.hostname or "")]
 
 
 def _bad_address(message: str, origin: str) -> InvalidInput:

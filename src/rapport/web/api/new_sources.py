@@ -15,6 +15,7 @@ from litestar.params import FromPath
 from rapport.channel.mqtt.bridge import Packet, check_subscription
 from rapport.core.errors import InvalidInput
 from rapport.core.json_objects import ObjectDecoder
+from rapport.core.urls import address_parts
 from rapport.mediation.guessing.choices import SourceChoices
 from rapport.node.node import Node
 from rapport.node.source_files import MAX_SAMPLE_BYTES, SourceFiles, SourceWritten
@@ -146,6 +147,7 @@ async def listen_for_sources(request: HttpRequest, node: NodeDependency) -> Repl
     """
     require_admin(request, node)
     body = _READ_LISTEN.decode(await request.body())
+    _check_secret(body.password, body.address)
     listen_ms = round(body.seconds * 1_000)
     found = await _files(request).listen(body.address, password=body.password, listen_ms=listen_ms)
     return json_response(HeardSources([_heard_source(one) for one in found]))
@@ -153,7 +155,10 @@ async def listen_for_sources(request: HttpRequest, node: NodeDependency) -> Repl
 
 def _heard_source(new: NewSource) -> HeardSource:
     if new.topics is None:
-        return HeardSource(name=new.name, origin=new.origin, sample=new.raw[:MAX_SAMPLE_BYTES])
+        sample = new.raw[:MAX_SAMPLE_BYTES]
+        if len(sample) < len(new.raw):  # whole lines
+            sample = sample[: sample.rfind(b"\n") + 1] or sample
+        return HeardSource(name=new.name, origin=new.origin, sample=sample)
     left, packets = MAX_SAMPLE_BYTES, list[HeardPacket]()
     for one in new.topics.packets[:_MOST_PACKETS]:
         left -= len(one.payload) + len(one.topic)
@@ -242,7 +247,18 @@ async def _new_source(request: HttpRequest, node: Node, name: str) -> NewSource:
     return new if body.heard is None else _from_broker(new, body.heard)
 
 
+def _check_secret(password: str, address: str) -> None:
+    """A password never stands in the site's file: raises InvalidInput unless it is named."""
+    if (password and not password.startswith(("env:", "file:"))) or address_parts(address).password:
+        raise InvalidInput(
+            "a password is named, not said",
+            code="source.bad_password",
+            hint="put it into a file of the site and say file:NAME, or env:NAME",
+        )
+
+
 def _from_broker(new: NewSource, heard: HeardMessages) -> NewSource:
+    _check_secret(heard.password, heard.broker)
     check_subscription(heard.subscription)
     packets = [
         Packet(topic=one.topic, payload=one.payload, number=number)
